@@ -1,0 +1,139 @@
+"""The `ppas` command: run one experiment by hand, and the steps that the workflow calls."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+
+from ppas.config import ConfigError, experiments, load
+
+EXIT_BAD_INPUT = 2
+OVERRIDES_HELP = "Hydra overrides, such as experiment=NAME scheduler=ppas seed=3"
+
+
+def build_parser() -> argparse.ArgumentParser:
+    """All subcommands; each sets ``run`` to the function that does it."""
+    parser = argparse.ArgumentParser(
+        prog="ppas",
+        description="P-PAS: prefill-pressure adaptive scheduling for long-context LLM serving.",
+    )
+    commands = parser.add_subparsers(title="commands", required=True)
+
+    run = commands.add_parser(
+        "run",
+        help="serve one experiment, or one run of it, and print its latencies",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog="examples:\n"
+        "  ppas run experiment=rtx5090_primary scheduler=ppas seed=3\n"
+        "  ppas run experiment=rtx5090_primary scheduler=mbt_2k seed=0 burst_rate=1.0\n"
+        "  ppas run experiment=rtx5090_primary 'workload.phases=[\"10:0.2,30:0.9\"]'\n\n"
+        f"experiments: {', '.join(experiments())}\n"
+        "Every value under conf/ can be overridden by its path, as in engine.max_num_seqs=64.",
+    )
+    run.add_argument("overrides", nargs="+", metavar="OVERRIDE", help=OVERRIDES_HELP)
+    run.add_argument("--save", type=Path, metavar="DIR", help="also keep each run's records")
+    run.set_defaults(run=run_by_hand)
+
+    simulate = commands.add_parser("simulate", help="simulate an experiment into results/")
+    simulate.add_argument("overrides", nargs="+", metavar="OVERRIDE", help=OVERRIDES_HELP)
+    simulate.add_argument("--results", type=Path, metavar="DIR", help="default: results/")
+    simulate.add_argument("--digest", help="fail unless the configuration still has this hash")
+    simulate.set_defaults(run=simulate_experiment)
+
+    calibrate = commands.add_parser(
+        "calibrate", help="fit the cost model of one (model, GPU) pair to published static rows"
+    )
+    calibrate.add_argument("pair", help="a file of conf/cost_model, such as qwen2_5_3b_rtx5090")
+    calibrate.set_defaults(run=calibrate_pair)
+
+    for kind, text in (("figure", "draw a figure"), ("table", "build a table")):
+        output = commands.add_parser(kind, help=f"{text} from results/")
+        output.add_argument(
+            "name",
+            help=f"such as {'fig04_latency_vs_burst' if kind == 'figure' else 'table09_primary'}",
+        )
+        output.set_defaults(run=build_output, kind=kind)
+    claims = commands.add_parser("claims", help="give a verdict on every claim of the paper")
+    claims.set_defaults(run=build_output, kind="claims", name="claims")
+    return parser
+
+
+def run_by_hand(args: argparse.Namespace) -> None:
+    """Simulate the runs that the overrides select and print one line per run."""
+    import pandas as pd
+
+    from ppas.metrics import run_metrics
+    from ppas.results import SIMULATED, run_records, write_frame
+    from ppas.runs import enumerate_runs
+    from ppas.simulator.runner import simulate_run
+
+    config = load(args.overrides)
+    frames = []
+    for run in enumerate_runs(config):
+        frames.append(run_records(config, run, simulate_run(config, run).records, SIMULATED))
+        if args.save:
+            write_frame(frames[-1], args.save / f"{run.run_id}.parquet")
+    metrics = run_metrics(pd.concat(frames))
+    columns = ["scheduler", "burst_rate", "seed", "n_requests", "e2e_mean_s", "e2e_p95_s",
+               "ttft_mean_s", "tpot_mean_s", "makespan_s", "source"]  # fmt: skip
+    print(metrics[columns].to_string(index=False, float_format=lambda value: f"{value:.4g}"))
+    if args.save:
+        print(f"records: {len(frames)} files in {args.save}")
+
+
+def simulate_experiment(args: argparse.Namespace) -> None:
+    """Simulate an experiment's missing runs into the results folder."""
+    from tqdm import tqdm
+
+    from ppas.results import default_root
+    from ppas.results import simulate_experiment as simulate
+    from ppas.runs import experiment_digest
+
+    config = load(args.overrides)
+    if args.digest and args.digest != experiment_digest(config):
+        raise ConfigError(
+            f"conf/experiment/{config.experiment}.yaml: configuration changed since the workflow "
+            "was planned; run the same command again"
+        )
+    new, kept = simulate(
+        config,
+        args.results or default_root(),
+        lambda runs: tqdm(runs, desc=config.experiment, unit="run", disable=None),
+    )
+    print(f"{config.experiment}: {new} runs simulated, {kept} kept")
+
+
+def calibrate_pair(args: argparse.Namespace) -> None:
+    """Fit a cost model and write it to ``conf/cost_model``."""
+    from ppas.simulator.calibration import calibrate
+
+    print(calibrate(args.pair))
+
+
+def build_output(args: argparse.Namespace) -> None:
+    """Build one figure, table or the claims from the results folder."""
+    from ppas.config import ROOT
+    from ppas.paper import outputs
+    from ppas.paper.study import Study
+
+    study = Study(ROOT / "results", ROOT / "data" / "published")
+    if args.kind == "figure":
+        outputs.build_figure(args.name, study, ROOT / "figures")
+    elif args.kind == "table":
+        outputs.build_table(args.name, study, ROOT / "tables")
+    else:
+        outputs.build_claims(study, ROOT / "tables")
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    """Run the command; bad input ends with one line and exit status 2."""
+    args = build_parser().parse_args(argv)
+    try:
+        args.run(args)
+    except ConfigError as error:
+        print(f"ppas: {error}", file=sys.stderr)
+        sys.exit(EXIT_BAD_INPUT)
+
+
+if __name__ == "__main__":
+    main()

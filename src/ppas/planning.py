@@ -1,0 +1,188 @@
+"""What the workflow will make: planned from ``workflow/config.yaml`` and ``conf/``.
+
+The Snakefile asks this module once, before it builds its DAG. Bad input therefore ends in one
+line and exit status 2, with no job started.
+"""
+
+import fcntl
+import os
+import shutil
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+from jsonschema import Draft202012Validator
+from jsonschema.exceptions import best_match
+
+from ppas.config import CONF, ROOT, ConfigError, experiments, load, schedulers
+from ppas.digest import code_digest
+from ppas.paper import outputs
+from ppas.runs import experiment_digest
+
+EXIT_BAD_INPUT = 2
+SCHEMA = "workflow/config.schema.yaml"
+SOURCE_OF = {"simulator": "simulated"}
+PACKAGE = Path(__file__).parent
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """One experiment to run: its content hash decides whether its results are still valid."""
+
+    name: str
+    digest: str
+    overrides: tuple[str, ...]
+    results: tuple[str, ...]  # files, the manifest last
+
+
+@dataclass(frozen=True)
+class Output:
+    """A figure, a table or the claims: the files of one rule and what they are made from."""
+
+    verb: str
+    name: str
+    experiments: tuple[str, ...]
+    files: tuple[str, ...]
+    inputs: tuple[str, ...]
+    command: str
+    code: str  # hash of the code that makes it
+
+
+@dataclass
+class Plan:
+    """Everything the Snakefile needs to know."""
+
+    experiments: list[Experiment]
+    outputs: list[Output]
+    targets: Sequence[str]
+    cost_models: list[str] = field(default_factory=list)
+
+    @property
+    def results(self) -> dict[str, tuple[str, ...]]:
+        """Result files by experiment."""
+        return {experiment.name: experiment.results for experiment in self.experiments}
+
+    @property
+    def files(self) -> list[str]:
+        """All files of the selected targets, and the results of every selected experiment."""
+        wanted = [o for o in self.outputs if TARGET_OF[o.verb] in self.targets]
+        return [file for o in wanted for file in o.files] + [
+            file for experiment in self.experiments for file in experiment.results
+        ]
+
+
+TARGET_OF = {"draw": "figures", "tabulate": "tables", "judge": "claims"}
+
+
+def plan_or_exit(settings: Mapping[str, Any]) -> Plan:
+    """``make_plan``; bad input is printed as one line and ends the process with status 2."""
+    try:
+        return make_plan(settings)
+    except ConfigError as error:
+        print(f"ppas: {error}", file=sys.stderr, flush=True)
+        # Snakemake would turn any exception into its own report and status 1.
+        os._exit(EXIT_BAD_INPUT)
+
+
+def make_plan(settings: Mapping[str, Any]) -> Plan:
+    """Check the workflow's settings and every selected experiment.
+
+    Raises:
+        ConfigError: one line naming file, key and what is allowed.
+    """
+    check_settings(settings)
+    names = experiments() if settings["experiments"] == "all" else list(settings["experiments"])
+    source = SOURCE_OF[settings["backend"]]
+    planned = [plan_experiment(name, source, settings.get("overrides", ())) for name in names]
+    return Plan(
+        experiments=planned,
+        outputs=[o for o in paper_outputs() if set(o.experiments) <= set(names)],
+        targets=settings["targets"],
+        cost_models=sorted(path.stem for path in (CONF / "cost_model").glob("*.yaml")),
+    )
+
+
+def check_settings(settings: Mapping[str, Any]) -> None:
+    """Hold the workflow's settings against their closed schema."""
+    schema = yaml.safe_load((ROOT / SCHEMA).read_text())
+    error = best_match(Draft202012Validator(schema).iter_errors(dict(settings)))
+    if error is None:
+        return
+    key = ".".join(map(str, error.absolute_path)) or "settings"
+    allowed = ", ".join(schema["properties"])
+    problem = error.message.replace("\n", " ")
+    raise ConfigError(f"workflow/config.yaml: {key}: {problem} (keys: {allowed})")
+
+
+def plan_experiment(name: str, source: str, overrides: Sequence[str]) -> Experiment:
+    """Load and check one experiment and name its result files."""
+    given = (f"experiment={name}", *overrides)
+    config = load(given)
+    folder = f"results/{source}/{name}"
+    files = [f"{folder}/{slug}.parquet" for slug in schedulers(config)]
+    if config.log_steps:
+        files.append(f"{folder}/steps.parquet")
+    return Experiment(
+        name=name,
+        digest=experiment_digest(config),
+        overrides=given,
+        results=(*files, f"{folder}/manifest.json"),
+    )
+
+
+def paper_outputs() -> list[Output]:
+    """Every figure, every table and the claims."""
+    published = tuple(
+        str(path.relative_to(ROOT)) for path in sorted((ROOT / "data/published").glob("*"))
+    )
+    found = [
+        Output("draw", name, needs, (f"figures/{name}.pdf", f"figures/{name}.png"),
+               published, f"figure {name}", output_code("figures", name))
+        for name, needs in outputs.figures().items()
+    ] + [
+        Output("tabulate", name, needs,
+               tuple(f"tables/{name}.{suffix}" for suffix in outputs.table_formats()[name]),
+               published + outputs.table_inputs()[name], f"table {name}",
+               output_code("tables", name))
+        for name, needs in outputs.tables().items()
+    ]  # fmt: skip
+    needs = outputs.claims_experiments(ROOT / outputs.CLAIMS)
+    files = ("tables/claims.csv", "tables/claims.md")
+    return [*found, Output("judge", "claims", needs, files, published, "claims",
+                           output_code("tables", "render"))]  # fmt: skip
+
+
+def output_code(package: str, name: str) -> str:
+    """Hash of the code behind an output: its own module and what all outputs share."""
+    folder = PACKAGE / "paper" / package
+    catalogue = outputs.figures() | outputs.tables()
+    shared = [path for path in folder.glob("*.py") if path.stem not in catalogue]
+    files = {folder / f"{name}.py", *shared, *(PACKAGE / "paper").glob("*.py")}
+    return code_digest([*sorted(files), PACKAGE / "metrics.py", PACKAGE / "workload.py"])
+
+
+def guard_checkout(workflow: Any) -> None:
+    """Let one workflow at a time work in this checkout, and clear what a killed one left.
+
+    Snakemake's own locks outlive a killed process; the kernel's do not. Holding ours proves
+    that any lock of Snakemake's still lying about is stale.
+    """
+    if not workflow.is_main_process or workflow.dryrun:
+        return
+    state = Path(".snakemake")
+    state.mkdir(exist_ok=True)
+    handle = (state / "ppas.lock").open("w")
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        print(
+            f"ppas: {Path.cwd()}: another snakemake is at work here; wait for it or stop it",
+            file=sys.stderr,
+            flush=True,
+        )
+        os._exit(EXIT_BAD_INPUT)
+    shutil.rmtree(state / "locks", ignore_errors=True)
+    workflow.globals["_ppas_lock"] = handle  # held until this process ends

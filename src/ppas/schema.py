@@ -1,0 +1,113 @@
+"""The closed schema of ``conf/``: one dataclass per Hydra group; unknown keys are refused."""
+
+from dataclasses import dataclass, field
+from typing import Any
+
+
+@dataclass
+class ModelConfig:
+    """Architecture facts of a model (from its config.json)."""
+
+    name: str  # as the paper writes it
+    repository: str
+    max_model_len: int  # tokens
+    layers: int
+    hidden_size: int
+    intermediate_size: int
+    attention_heads: int
+    kv_heads: int
+    head_size: int
+    weight_gib: float
+    kv_bytes: int  # per element of a key or value
+
+
+@dataclass
+class HardwareConfig:
+    """Datasheet facts of a GPU."""
+
+    name: str
+    memory_gib: float
+    memory_bandwidth_gb_s: float
+    dense_bf16_tflop_s: float
+
+
+@dataclass
+class WorkloadConfig:
+    """Arrival phases and request lengths; see ``ppas.workload``."""
+
+    phases: list[str]
+    burst_rates: list[float]
+    prompt_tokens: list[int]
+    output_tokens: list[int]
+    mix: str
+
+
+@dataclass
+class SchedulerConfig:
+    """A scheduler under test: its start-up MBT and its token-budget policy."""
+
+    name: str
+    max_num_batched_tokens: int
+    policy: dict[str, Any]
+
+
+@dataclass
+class EngineConfig:
+    """vLLM's engine options."""
+
+    max_num_seqs: int
+    block_size: int
+    watermark: float
+    reserve_full_prompt: bool
+    async_scheduling: bool
+    gpu_memory_utilization: float
+
+
+@dataclass
+class CoefficientsConfig:
+    """Coefficients in seconds; see ``ppas.simulator.cost_model.CostModel``."""
+
+    t_decode: float
+    kv_decode: float
+    t_mixed: float
+    per_token: float
+    attention: float
+    kv_reload: float
+    kv_mixed: float
+    kv_tail: float
+    client_submit: float
+    client_complete: float
+
+
+@dataclass
+class CostModelConfig:
+    """A fitted cost model and, for the record, how it was fitted."""
+
+    coefficients: CoefficientsConfig
+    fit: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass
+class BackendConfig:
+    """Where the numbers come from."""
+
+    name: str
+
+
+@dataclass
+class Config:
+    """The root of ``conf/``."""
+
+    seeds: list[int]
+    log_steps: bool
+    engine: EngineConfig
+    backend: BackendConfig
+    model: ModelConfig | None = None
+    hardware: HardwareConfig | None = None
+    workload: WorkloadConfig | None = None
+    cost_model: CostModelConfig | None = None
+    scheduler: SchedulerConfig | None = None
+    schedulers: dict[str, SchedulerConfig] = field(default_factory=dict)
+    seed: int | None = None
+    burst_rate: float | None = None
+    experiment: str = ""  # the chosen file in conf/experiment

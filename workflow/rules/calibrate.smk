@@ -1,0 +1,13 @@
+# Refits cost models in conf/cost_model. Never part of a plain run: they are committed inputs.
+rule calibrate:
+    input:
+        collect("logs/calibrate_{pair}.done", pair=PLAN.cost_models),
+
+
+rule calibrate_pair:
+    output:
+        temp(touch("logs/calibrate_{pair}.done")),
+    log:
+        "logs/calibrate_{pair}.log",
+    shell:
+        "ppas calibrate {wildcards.pair} 2>&1 | tee {log}"

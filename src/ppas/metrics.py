@@ -35,7 +35,10 @@ def require_complete(records: pd.DataFrame) -> None:
     if failed[first.name]:
         reason = first["error"]
     more = f" (and {len(bad) - 1} more)" if len(bad) > 1 else ""
-    raise ValueError(f"run {first['run_id']}, request {first['request_id']}: {reason}{more}")
+    where = f"{first['scheduler']}, burst rate {first['burst_rate']}, seed {first['seed']}"
+    raise ValueError(
+        f"run {first['run_id']} ({where}), request {first['request_id']}: {reason}{more}"
+    )
 
 
 def require_paired(records: pd.DataFrame) -> None:

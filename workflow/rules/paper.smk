@@ -1,17 +1,18 @@
 # One rule per figure and table, named after its module in src/ppas/paper.
-for output in PLAN.outputs:
+for product in PLAN.outputs:
 
     rule:
         name:
-            f"{output.verb}_{output.name}"
+            f"{product.verb}_{product.name}"
         input:
-            [PLAN.results[name] for name in output.experiments],
-            output.inputs,
+            [PLAN.results[name] for name in product.experiments],
+            product.inputs,
         output:
-            output.files,
+            product.files,
         params:
-            code=output.code,
+            code=product.code,
+            command=product.command,
         log:
-            f"logs/{output.verb}_{output.name}.log",
+            f"logs/{product.verb}_{product.name}.log",
         shell:
-            f"ppas {output.command} 2>&1 | tee {{log}}"
+            "ppas {params.command} 2>&1 | tee {log}"

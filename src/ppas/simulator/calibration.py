@@ -142,7 +142,7 @@ def fit(
         f_scale=F_SCALE, x_scale=1.0, diff_step=1e-3, max_nfev=80,
     )  # fmt: skip
     progress(f"{solution.nfev} evaluations, cost {solution.cost:.5f}: {solution.message}")
-    rounded = [float(f"{value:.4g}") for value in np.exp(solution.x)]
+    rounded = [float(f"{value:.4g}") for value in np.exp(solution.x)]  # as the file keeps them
     return CostModel(*rounded), np.exp(log_ratios(np.log(rounded))) - 1
 
 
@@ -176,7 +176,9 @@ def write_cost_model(path: Path, spec: dict, cost: CostModel, errors: dict) -> N
         "# Units and meaning: src/ppas/simulator/cost_model.py.",
         "coefficients:",
     ]
-    lines += [f"  {name}: {value:.4g}  # {UNITS[name]}" for name, value in cost._asdict().items()]
+    for name, value in cost._asdict().items():
+        number = yaml.safe_dump(value).split()[0]  # readable by every YAML parser, as 1.0e-09
+        lines.append(f"  {name}: {number}  # {UNITS[name]}")
     kept = {"experiment": spec["experiment"], "cells": spec["cells"], "errors": errors}
     with replacing(path) as temporary:
         body = yaml.safe_dump({"fit": kept}, sort_keys=False, default_flow_style=None)

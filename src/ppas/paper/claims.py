@@ -1,0 +1,119 @@
+"""Verdicts on the paper's claims (``data/published/claims.yaml``), from our numbers and its own."""
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pandas as pd
+import yaml
+
+from ppas.paper import rules, tidy
+from ppas.paper.rules import FAILS, HOLDS, INCONCLUSIVE, Finding, MissingCell, Side
+from ppas.paper.study import Study
+from ppas.paper.tables.render import markdown_grid
+
+COLUMNS = [
+    "id", "quote", "where", "rule", "tolerance", "published", "got", "source", "verdict",
+]  # fmt: skip
+ORDER = [FAILS, INCONCLUSIVE, HOLDS]
+FIELDS = {"id", "quote", "where", "rule", "tolerance", "experiments"}
+
+
+def load(path: Path) -> list[dict]:
+    """The claims of a YAML file.
+
+    Raises:
+        ValueError: one line naming the file, the claim and what is wrong.
+    """
+    claims = yaml.safe_load(path.read_text(encoding="utf-8"))
+    for claim in claims:
+        if set(claim) != FIELDS:
+            raise ValueError(f"{path}: {claim.get('id')}: fields must be {sorted(FIELDS)}")
+        if claim["rule"]["kind"] not in rules.RULES:
+            raise ValueError(f"{path}: {claim['id']}: kind must be one of {sorted(rules.RULES)}")
+    return claims
+
+
+def evaluate(study: Study) -> pd.DataFrame:
+    """One row per claim and source, what fails first; columns are ``COLUMNS``."""
+    claims = load(study.published_dir / "claims.yaml")
+    rows = pd.DataFrame([row for claim in claims for row in _verdicts(claim, study)])
+    rank = rows["verdict"].map(ORDER.index)
+    number = rows["id"].str.lstrip("C").astype(int)
+    order = rows.assign(rank=rank, number=number).sort_values(["rank", "number", "source"])
+    return order[COLUMNS].reset_index(drop=True)
+
+
+def to_csv(verdicts: pd.DataFrame) -> str:
+    """The verdicts, one line per claim and source."""
+    return verdicts.to_csv(index=False, lineterminator="\n")
+
+
+def to_markdown(verdicts: pd.DataFrame) -> str:
+    """Count of each verdict, then the table."""
+    counts = verdicts["verdict"].value_counts()
+    summary = ", ".join(f"{counts.get(name, 0)} {name}" for name in ORDER)
+    present = [name for name in tidy.SOURCES if name in set(verdicts["source"])]
+    sources = "; ".join(f"{name}: {tidy.SOURCES[name]}" for name in present)
+    shown = verdicts[["verdict", "id", "quote", "where", "rule", "tolerance", *COLUMNS[5:8]]]
+    grid = markdown_grid(shown.rename(columns=str.capitalize))
+    note = (
+        "A rule is asked of our numbers (got) and of the paper's (published); a claim holds when "
+        "both bear it. Two schedulers that differ by inconclusive_pct or less are not told apart."
+    )
+    return f"# Claims: {summary}\n\n{note} Sources: {sources}.\n\n{grid}\n"
+
+
+def describe(rule: dict) -> str:
+    """A rule as one sentence."""
+    fields = {
+        key: ", ".join(map(str, value)) if isinstance(value, list) else value
+        for key, value in rule.items()
+    }
+    return rules.DESCRIPTIONS[rule["kind"]].format(**fields)
+
+
+def _verdicts(claim: dict, study: Study) -> Iterator[dict]:
+    rule, tolerance = claim["rule"], claim["tolerance"]
+    paper = _paper(rule, study)
+    for ours in _ours(claim["experiments"], study):
+        try:
+            found = rules.RULES[rule["kind"]](rule, tolerance, ours, paper)
+        except MissingCell as missing:
+            found = Finding("", str(missing), INCONCLUSIVE)
+        yield {
+            "id": claim["id"],
+            "quote": claim["quote"],
+            "where": claim["where"],
+            "rule": describe(rule),
+            "tolerance": _text(tolerance),
+            "published": found.published,
+            "got": found.got,
+            "source": ours.source,
+            "verdict": found.verdict,
+        }
+
+
+def _paper(rule: dict, study: Study) -> Side:
+    if "table" not in rule:
+        return Side(tidy.PUBLISHED, pd.DataFrame())
+    cells = study.published(rule.get("cells", rule["table"]))
+    return Side(tidy.PUBLISHED, cells, printed=study.published(rule["table"]))
+
+
+def _ours(experiments: list[str], study: Study) -> list[Side]:
+    cells = pd.concat([study.cells(name) for name in experiments], ignore_index=True)
+    records = pd.concat([study.records(name) for name in experiments], ignore_index=True)
+    return [
+        Side(source, cells[cells["source"] == source], records[records["source"] == source])
+        for source in sorted(pd.unique(cells["source"]))
+    ]
+
+
+def _text(tolerance: dict) -> str:
+    parts = [
+        f"{key}: {', '.join(f'{k} {v}' for k, v in value.items())}"
+        if isinstance(value, dict)
+        else f"{key} {value}"
+        for key, value in tolerance.items()
+    ]
+    return "; ".join(parts) or "exact"

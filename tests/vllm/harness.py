@@ -1,0 +1,413 @@
+"""Drive vLLM's real V1 scheduler without a GPU, in virtual time.
+
+One file for vLLM 0.22.1, 0.27.1 and 0.33.0. The pieces:
+
+* `make_scheduler` builds a `Scheduler`, an `AsyncScheduler` or a subclass on a CPU-only machine;
+* `make_request` builds one text request;
+* `drive` replays the loop of `vllm/v1/engine/core.py` (`step_with_batch_queue`, `step`) with a
+  step time that the caller supplies, so that every decision falls at a known moment;
+* `snapshot` rescans the queues: the oracle for counts that a scheduler keeps incrementally.
+
+Times are seconds of virtual time, lengths are tokens, and a request is named by its index in the
+list given to `drive`.
+"""
+
+from __future__ import annotations
+
+import copy
+import dataclasses
+import functools
+import gc
+import json
+import tempfile
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from vllm.config import CacheConfig, DeviceConfig, ModelConfig, SchedulerConfig, VllmConfig
+from vllm.sampling_params import SamplingParams
+from vllm.v1.core.sched.output import SchedulerOutput
+from vllm.v1.core.sched.scheduler import Scheduler
+from vllm.v1.kv_cache_interface import FullAttentionSpec, KVCacheConfig, KVCacheGroupSpec
+from vllm.v1.outputs import ModelRunnerOutput
+from vllm.v1.request import Request, RequestStatus
+from vllm.v1.structured_output import StructuredOutputManager
+
+BLOCK_SIZE = 16  # tokens per KV block
+TOKEN = 1  # the id that every fake sampling step returns
+
+# A Qwen2 model so small that nothing is ever loaded from it: the scheduler only reads its config.
+QWEN2_CONFIG: dict[str, Any] = {
+    "architectures": ["Qwen2ForCausalLM"],
+    "model_type": "qwen2",
+    "hidden_size": 64,
+    "intermediate_size": 128,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "vocab_size": 512,
+    "rms_norm_eps": 1e-6,
+    "rope_theta": 10000.0,
+    "hidden_act": "silu",
+    "tie_word_embeddings": True,
+    "bos_token_id": 0,
+    "eos_token_id": 0,
+    "torch_dtype": "float32",
+}
+
+# The queues that hold requests which are not running: `waiting` everywhere, `skipped_waiting` in
+# 0.22.1 and 0.27.1, `kv_holding_waiting` in 0.33.0 (vllm/v1/core/sched/scheduler.py, __init__).
+# `deferred_waiting` of 0.33.0 is a subset of the other two and must not be counted again.
+WAITING_QUEUES = ("waiting", "skipped_waiting", "kv_holding_waiting")
+
+
+class Snapshot(NamedTuple):
+    """What a budget policy may know before a step; counts of requests, sums of tokens."""
+
+    prefills_running: int
+    prefills_waiting: int
+    decodes_running: int
+    residual_prefill: int
+    budget_limit: int
+
+
+class Step(NamedTuple):
+    """One call of `schedule()`.
+
+    `time` is the moment of the decision in seconds, `tokens` maps a request's index to the tokens
+    it got (in the order of the scheduler's output; empty for an empty step), and `preempted` lists
+    the requests preempted since the previous call, in ascending order.
+    """
+
+    time: float
+    tokens: dict[int, int]
+    preempted: list[int]
+
+
+@dataclasses.dataclass(slots=True)
+class Replay:
+    """All steps of a run, and when each request got its first token and finished (seconds).
+
+    `aborted` requests appear neither in `finish_time` nor in `finish_order`.
+    """
+
+    steps: list[Step] = dataclasses.field(default_factory=list)
+    first_token_time: dict[int, float] = dataclasses.field(default_factory=dict)
+    finish_time: dict[int, float] = dataclasses.field(default_factory=dict)
+    aborted: set[int] = dataclasses.field(default_factory=set)
+
+    @property
+    def finish_order(self) -> list[int]:
+        """Indices of the requests in the order in which they finished."""
+        return list(self.finish_time)
+
+
+def write_model_dir(path: Path, max_model_len: int) -> Path:
+    """Write a tiny Qwen2 `config.json` for contexts up to `max_model_len` tokens."""
+    config = {**QWEN2_CONFIG, "max_position_embeddings": max_model_len}
+    (path / "config.json").write_text(json.dumps(config, indent=2))
+    return path
+
+
+@functools.cache
+def _base_config(max_model_len: int) -> VllmConfig:
+    """A validated configuration for the CPU; slow to build, hence shared and copied.
+
+    The garbage collector then ignores all that exists, as in the engine after start-up
+    (`freeze_gc_heap` in vllm/v1/engine/core.py): scanning it would double the time of a step.
+    """
+    with tempfile.TemporaryDirectory() as folder:
+        path = write_model_dir(Path(folder), max_model_len)
+        model = ModelConfig(
+            model=str(path),
+            skip_tokenizer_init=True,
+            dtype="float32",
+            max_model_len=max_model_len,
+            seed=0,
+        )
+        config = VllmConfig(
+            model_config=model,
+            cache_config=CacheConfig(block_size=BLOCK_SIZE, enable_prefix_caching=False),
+            scheduler_config=_scheduler_config(max_model_len),
+            device_config=DeviceConfig("cpu"),
+        )
+    gc.collect()
+    gc.freeze()
+    return config
+
+
+def _scheduler_config(max_model_len: int, **options: Any) -> SchedulerConfig:
+    """A `SchedulerConfig`, without the options that this version lacks at their default.
+
+    `watermark` came after 0.22.1 (vllm/config/scheduler.py).
+    """
+    known = {field.name: field for field in dataclasses.fields(SchedulerConfig)}
+    unknown = [name for name in options if name not in known]
+    for name in unknown:
+        if options.pop(name):
+            raise ValueError(f"this vLLM's SchedulerConfig has no option {name!r}")
+    return SchedulerConfig(max_model_len=max_model_len, is_encoder_decoder=False, **options)
+
+
+def _kv_cache_config(num_blocks: int) -> KVCacheConfig:
+    """One full-attention group of `num_blocks` blocks (vllm/v1/kv_cache_interface.py)."""
+    spec = FullAttentionSpec(
+        block_size=BLOCK_SIZE, num_kv_heads=1, head_size=16, dtype=torch.float32
+    )
+    return KVCacheConfig(
+        num_blocks=num_blocks,
+        kv_cache_tensors=[],
+        kv_cache_groups=[KVCacheGroupSpec(["layer"], spec)],
+    )
+
+
+def make_scheduler(
+    cls: type[Scheduler],
+    *,
+    max_num_batched_tokens: int,
+    max_num_seqs: int,
+    num_blocks: int,
+    max_model_len: int = 65_536,
+    watermark: float = 0.0,
+    additional_config: Mapping[str, Any] | None = None,
+    async_scheduling: bool = True,
+    policy: str = "fcfs",
+    log_stats: bool = False,
+    **scheduler_options: Any,
+) -> Scheduler:
+    """Build the scheduler `cls` with prefix caching off and KV blocks of 16 tokens.
+
+    `num_blocks` counts the null block that vLLM never hands out, so `num_blocks - 1` can be used
+    (vllm/v1/core/block_pool.py). `watermark` is a fraction of `num_blocks`. `scheduler_options` go
+    to vLLM's `SchedulerConfig` (for example `max_num_scheduled_tokens`).
+    """
+    config = copy.copy(_base_config(max_model_len))
+    config.scheduler_config = _scheduler_config(
+        max_model_len,
+        max_num_batched_tokens=max_num_batched_tokens,
+        max_num_seqs=max_num_seqs,
+        policy=policy,
+        async_scheduling=async_scheduling,
+        enable_chunked_prefill=True,
+        watermark=watermark,
+        **scheduler_options,
+    )
+    config.cache_config = copy.copy(config.cache_config)
+    config.cache_config.num_gpu_blocks = num_blocks
+    config.additional_config = dict(additional_config or {})
+    return cls(
+        vllm_config=config,
+        kv_cache_config=_kv_cache_config(num_blocks),
+        structured_output_manager=StructuredOutputManager(config),
+        block_size=BLOCK_SIZE,
+        log_stats=log_stats,
+    )
+
+
+def make_request(
+    request_id: str,
+    prompt_tokens: int,
+    max_tokens: int,
+    arrival_time: float = 0.0,
+    *,
+    priority: int = 0,
+    **options: Any,
+) -> Request:
+    """A text request that ignores the end-of-sequence token and so makes `max_tokens` tokens.
+
+    It ends earlier only at the model's context length. `options` go to vLLM's `Request`.
+    """
+    return Request(
+        request_id=request_id,
+        prompt_token_ids=[TOKEN] * prompt_tokens,
+        sampling_params=SamplingParams(max_tokens=max_tokens, ignore_eos=True),
+        pooling_params=None,
+        arrival_time=arrival_time,
+        priority=priority,
+        **options,
+    )
+
+
+def fake_output(scheduler: Scheduler, scheduled: SchedulerOutput) -> ModelRunnerOutput:
+    """The model's answer to a step: one token where the known tokens end, none for a partial chunk.
+
+    Call it right after `schedule()`, before anything else touches the requests: `is_prefill_chunk`
+    is set there for each scheduled request (`_update_after_schedule`, in
+    vllm/v1/core/sched/scheduler.py), and is true while known tokens remain to be computed.
+    """
+    requests = scheduler.requests
+    ids = list(scheduled.num_scheduled_tokens)
+    return ModelRunnerOutput(
+        req_ids=ids,
+        req_id_to_index={name: index for index, name in enumerate(ids)},
+        sampled_token_ids=[[] if requests[name].is_prefill_chunk else [TOKEN] for name in ids],
+    )
+
+
+class _Engine:
+    """State of one replay; `run` is the busy loop, each method one of its phases."""
+
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        requests: Sequence[Request],
+        step_time: Callable[[dict[str, int]], float],
+        aborts: Iterable[tuple[float, int]],
+        clock: Callable[[float], None] | None,
+    ) -> None:
+        self.scheduler = scheduler
+        self.requests = requests
+        self.step_time = step_time
+        self.clock = clock
+        self.index = {request.request_id: i for i, request in enumerate(requests)}
+        order = sorted(range(len(requests)), key=lambda i: requests[i].arrival_time)
+        self.arrivals = deque(order)  # sorted() is stable: ties keep the caller's order
+        self.aborts = deque(sorted(aborts))
+        self.queue: deque[tuple[float, SchedulerOutput, ModelRunnerOutput]] = deque()
+        self.now = 0.0
+        self.device_free = 0.0
+        self.replay = Replay()
+
+    def run(self, in_flight: int, max_steps: int, empty_step_delay: float) -> Replay:
+        """Run until every request left, as `EngineCoreProc.run_busy_loop` does."""
+        while True:
+            self.take_input()
+            if not self.queue and not self.scheduler.has_requests():
+                if not self.arrivals:
+                    return self.replay
+                self.wait_for_arrival()
+                continue
+            executed = self.step(in_flight)
+            if len(self.replay.steps) > max_steps:
+                raise RuntimeError(f"no end after {max_steps} steps")
+            if not executed and self.scheduler.has_requests():
+                self.now += empty_step_delay
+
+    def take_input(self) -> None:
+        """Add the requests that have arrived and drop those that were aborted."""
+        while self.arrivals and self.requests[self.arrivals[0]].arrival_time <= self.now:
+            self.scheduler.add_request(self.requests[self.arrivals.popleft()])
+        self.take_aborts()
+
+    def take_aborts(self) -> None:
+        """Abort what was to be aborted by now; a request that is not there is passed over."""
+        while self.aborts and self.aborts[0][0] <= self.now:
+            _, index = self.aborts.popleft()
+            name = self.requests[index].request_id
+            if name in self.scheduler.requests:
+                self.scheduler.finish_requests(name, RequestStatus.FINISHED_ABORTED)
+                self.replay.aborted.add(index)
+
+    def wait_for_arrival(self) -> None:
+        """Idle until the next request arrives."""
+        self.now = max(self.now, self.requests[self.arrivals[0]].arrival_time)
+
+    def step(self, in_flight: int) -> bool:
+        """`step_with_batch_queue` (in_flight 2) or `step` (1) of vllm/v1/engine/core.py.
+
+        Schedule if there is anything to do; go on without waiting while the batch queue has room
+        and the step did something or requests remain; otherwise wait for the oldest step.
+        Returns whether the step just scheduled has tokens.
+        """
+        executed = False
+        if self.scheduler.has_requests():
+            executed = self.schedule()
+            stuck = not executed and self.skip_dead_time()
+            more = executed or self.scheduler.has_requests()
+            if len(self.queue) < in_flight and more and not stuck:
+                return executed
+        finish, scheduled, output = self.queue.popleft()
+        self.now = max(self.now, finish)
+        self.finish_step(scheduled, output)
+        return executed
+
+    def schedule(self) -> bool:
+        """Take one decision now and hand it to the device, which runs steps one after another."""
+        if self.clock:
+            self.clock(self.now)
+        scheduled = self.scheduler.schedule()
+        output = fake_output(self.scheduler, scheduled)
+        tokens = scheduled.num_scheduled_tokens
+        index = self.index
+        preempted = sorted(index[name] for name in scheduled.preempted_req_ids or ())
+        named = {index[name]: count for name, count in tokens.items()}
+        self.replay.steps.append(Step(self.now, named, preempted))
+        start = max(self.now, self.device_free)
+        self.device_free = start + self.step_time(tokens) if tokens else start
+        self.queue.append((self.device_free, scheduled, output))
+        return bool(tokens)
+
+    def skip_dead_time(self) -> bool:
+        """After an empty step: jump to the next arrival or abort if nothing can change before it.
+
+        So it is when the step preempted nobody, nothing with tokens is in flight, and unfinished
+        requests remain. The engine would spin here, a millisecond at a time.
+        """
+        in_flight = any(step[1].total_num_scheduled_tokens for step in self.queue)
+        if in_flight or self.replay.steps[-1].preempted:
+            return False
+        if not self.scheduler.has_unfinished_requests():
+            return False
+        moments = [self.requests[i].arrival_time for i in list(self.arrivals)[:1]]
+        moments += [self.aborts[0][0]] if self.aborts else []
+        if not moments:
+            raise RuntimeError("stuck: the scheduler holds requests but can never run them")
+        self.now = max(self.now, min(moments))
+        return True
+
+    def finish_step(self, scheduled: SchedulerOutput, output: ModelRunnerOutput) -> None:
+        """Hand the result of the oldest step to the scheduler and note who got what, when.
+
+        Aborts that came during the step go first (`_process_aborts_queue`).
+        """
+        self.take_aborts()
+        if self.clock:
+            self.clock(self.now)
+        replay = self.replay
+        for batch in self.scheduler.update_from_output(scheduled, output).values():
+            for item in batch.outputs:
+                index = self.index[item.request_id]
+                if item.new_token_ids:
+                    replay.first_token_time.setdefault(index, self.now)
+                if item.finish_reason is not None:
+                    replay.finish_time[index] = self.now
+
+
+def drive(
+    scheduler: Scheduler,
+    requests: Sequence[Request],
+    *,
+    in_flight: int = 2,
+    step_time: Callable[[dict[str, int]], float],
+    aborts: Iterable[tuple[float, int]] = (),
+    clock: Callable[[float], None] | None = None,
+    max_steps: int = 1_000_000,
+    empty_step_delay: float = 0.0,
+) -> Replay:
+    """Serve `requests` in virtual time and return every decision that the scheduler took.
+
+    With `in_flight=2` (asynchronous scheduling) the decision for step k+1 is taken when step k
+    starts; with 1 it is taken when step k ends. A request that arrives at the moment of a decision
+    takes part in it. `step_time` maps {request id: tokens} of a non-empty step to seconds; empty
+    steps take none. `aborts` holds (time, index) pairs. `clock` is told the virtual time before
+    each `schedule()` and `update_from_output()`. The engine sleeps 1 ms after an empty step while
+    requests remain (`_process_engine_step`): pass `empty_step_delay=0.001` to include it.
+    """
+    engine = _Engine(scheduler, requests, step_time, aborts, clock)
+    return engine.run(in_flight, max_steps, empty_step_delay)
+
+
+def snapshot(scheduler: Scheduler) -> Snapshot:
+    """Count by looking at every request: slow, obviously right, the oracle for kept counts."""
+    running = [r for r in scheduler.running if r.num_computed_tokens < r.num_prompt_tokens]
+    queues = [getattr(scheduler, name, ()) for name in WAITING_QUEUES]
+    waiting = (r for queue in queues for r in queue)
+    return Snapshot(
+        prefills_running=len(running),
+        prefills_waiting=sum(r.num_computed_tokens < r.num_prompt_tokens for r in waiting),
+        decodes_running=len(scheduler.running) - len(running),
+        residual_prefill=sum(r.num_prompt_tokens - r.num_computed_tokens for r in running),
+        budget_limit=scheduler.max_num_scheduled_tokens,
+    )

@@ -9,6 +9,7 @@ from pathlib import Path
 ROOT = Path(__file__).parents[1]
 HEADER = """\
 # For conda users: conda env create -f environment.yml && conda activate ppas
+# and, for the `ppas` command outside of Snakemake: pip install --no-deps -e .
 # Generated from env/cpu.lock by env/conda.py (make lock); edit pyproject.toml instead.
 name: ppas
 channels:
@@ -29,7 +30,7 @@ def requirements(lock: str) -> list[str]:
 def environment(lock: str) -> str:
     """The text of ``environment.yml``."""
     lines = [f'      - "{pin}"' for pin in requirements(lock)]
-    return HEADER + "\n".join([*lines, "      - -e ."]) + "\n"
+    return HEADER + "\n".join(lines) + "\n"
 
 
 if __name__ == "__main__":

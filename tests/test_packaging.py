@@ -16,7 +16,6 @@ def test_conda_environment_matches_the_lock():
     text = (ROOT / "environment.yml").read_text()
     assert text == conda.environment((ROOT / "env/cpu.lock").read_text()), "run `make lock`"
     pip = yaml.safe_load(text)["dependencies"][-1]["pip"]
-    assert "-e ." in pip
     assert f"snakemake=={version('snakemake')}" in pip
 
 

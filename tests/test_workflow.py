@@ -15,7 +15,7 @@ import pandas as pd
 import pytest
 
 ROOT = Path(__file__).parents[1]
-PARTS = ("Snakefile", "workflow", "profiles", "conf", "data")
+PARTS = ("Snakefile", "workflow", "profiles", "conf", "data", "environment.yml")
 RESULTS = "results/simulated"
 SMALL = """\
 # @package _global_
@@ -54,7 +54,7 @@ class Checkout:
     def with_code(self) -> "Checkout":
         """Give the checkout the package too, so that a test may edit it."""
         self.copy("src")
-        self.env |= {"PYTHONPATH": str(self.path / "src")}
+        del self.env["PPAS_ROOT"]
         return self
 
     def experiment(self, name: str) -> Path:

@@ -1,5 +1,8 @@
 """The simulated engine: vLLM's rules on schedules small enough to follow by hand."""
 
+import subprocess
+import sys
+from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
@@ -14,6 +17,7 @@ from ppas.simulator.engine import REQUEST, EngineOptions, simulate
 # One second per step, whatever it holds.
 UNIT = CostModel(1, 0, 1, 0, 0, 0, 0, 0, 0, 0)
 PLENTY = 10_000
+ROOT = Path(__file__).parents[2]
 
 
 class Served(NamedTuple):
@@ -119,6 +123,21 @@ def test_request_that_can_never_fit_is_left_unserved():
 
 def test_no_requests_no_steps():
     assert len(serve([]).steps) == 0
+
+
+WARM = """
+from tests.simulator.test_engine import serve
+from ppas.simulator.engine import simulate
+serve([(0, 5, 2)])
+print(sum(simulate.stats.cache_hits.values()), sum(simulate.stats.cache_misses.values()))
+"""
+
+
+def test_warm_process_compiles_nothing():
+    serve([(0, 5, 2)])
+    command = [sys.executable, "-c", WARM]
+    done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT)
+    assert done.stdout.split() == ["1", "0"]
 
 
 workloads = st.lists(

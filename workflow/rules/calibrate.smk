@@ -9,5 +9,7 @@ rule calibrate_pair:
         temp(touch("logs/calibrate_{pair}.done")),
     log:
         "logs/calibrate_{pair}.log",
+    conda:
+        "../../environment.yml"
     shell:
-        "ppas calibrate {wildcards.pair} 2>&1 | tee {log}"
+        "python -m ppas.cli calibrate {wildcards.pair} 2>&1 | tee {log}"

@@ -9,10 +9,12 @@ for product in PLAN.outputs:
             product.inputs,
         output:
             product.files,
+        log:
+            f"logs/{product.verb}_{product.name}.log",
+        conda:
+            "../../environment.yml"
         params:
             code=product.code,
             command=product.command,
-        log:
-            f"logs/{product.verb}_{product.name}.log",
         shell:
-            "ppas {params.command} 2>&1 | tee {log}"
+            "python -m ppas.cli {params.command} 2>&1 | tee {log}"

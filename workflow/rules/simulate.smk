@@ -7,10 +7,12 @@ for experiment in PLAN.experiments:
             f"simulate_{experiment.name}"
         output:
             [update(path) for path in PLAN.results[experiment.name]],
+        log:
+            f"logs/simulate_{experiment.name}.log",
+        conda:
+            "../../environment.yml"
         params:
             digest=experiment.digest,
             overrides=shlex.join(experiment.overrides),
-        log:
-            f"logs/simulate_{experiment.name}.log",
         shell:
-            "ppas simulate --digest {params.digest} {params.overrides} 2>&1 | tee {log}"
+            "python -m ppas.cli simulate --digest {params.digest} {params.overrides} 2>&1 | tee {log}"

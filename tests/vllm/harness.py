@@ -151,6 +151,18 @@ def _scheduler_config(max_model_len: int, **options: Any) -> SchedulerConfig:
     return SchedulerConfig(max_model_len=max_model_len, is_encoder_decoder=False, **options)
 
 
+def _vllm_config(
+    num_blocks: int, additional_config: Mapping[str, Any], *, max_model_len: int, **options: Any
+) -> VllmConfig:
+    """The shared configuration with its own scheduler options, number of blocks and extras."""
+    config = copy.copy(_base_config(max_model_len))
+    config.scheduler_config = _scheduler_config(max_model_len, **options)
+    config.cache_config = copy.copy(config.cache_config)
+    config.cache_config.num_gpu_blocks = num_blocks
+    config.additional_config = dict(additional_config)
+    return config
+
+
 def _kv_cache_config(num_blocks: int) -> KVCacheConfig:
     """One full-attention group of `num_blocks` blocks (vllm/v1/kv_cache_interface.py)."""
     spec = FullAttentionSpec(
@@ -175,35 +187,47 @@ def make_scheduler(
     async_scheduling: bool = True,
     policy: str = "fcfs",
     log_stats: bool = False,
+    mamba_block: int | None = None,
     **scheduler_options: Any,
 ) -> Scheduler:
     """Build the scheduler `cls` with prefix caching off and KV blocks of 16 tokens.
 
     `num_blocks` counts the null block that vLLM never hands out, so `num_blocks - 1` can be used
-    (vllm/v1/core/block_pool.py). `watermark` is a fraction of `num_blocks`. `scheduler_options` go
-    to vLLM's `SchedulerConfig` (for example `max_num_scheduled_tokens`).
+    (vllm/v1/core/block_pool.py). `watermark` is a fraction of `num_blocks`. With `mamba_block`, a
+    number of tokens, chunks are cut as for a hybrid model whose Mamba cache is in mode "align".
+    `scheduler_options` go to vLLM's `SchedulerConfig` (for example `max_num_scheduled_tokens`).
     """
-    config = copy.copy(_base_config(max_model_len))
-    config.scheduler_config = _scheduler_config(
-        max_model_len,
+    config = _vllm_config(
+        num_blocks,
+        additional_config or {},
+        max_model_len=max_model_len,
         max_num_batched_tokens=max_num_batched_tokens,
         max_num_seqs=max_num_seqs,
         policy=policy,
         async_scheduling=async_scheduling,
-        enable_chunked_prefill=True,
         watermark=watermark,
         **scheduler_options,
     )
-    config.cache_config = copy.copy(config.cache_config)
-    config.cache_config.num_gpu_blocks = num_blocks
-    config.additional_config = dict(additional_config or {})
-    return cls(
+    scheduler = cls(
         vllm_config=config,
         kv_cache_config=_kv_cache_config(num_blocks),
         structured_output_manager=StructuredOutputManager(config),
         block_size=BLOCK_SIZE,
         log_stats=log_stats,
     )
+    if mamba_block is not None:
+        _align_prefill(scheduler, mamba_block)
+    return scheduler
+
+
+def _align_prefill(scheduler: Scheduler, block: int) -> None:
+    """Switch on `_mamba_block_aligned_split` (vllm/v1/core/sched/scheduler.py) for text requests.
+
+    vLLM does so itself where a KV group is a Mamba group and `mamba_cache_mode` is "align".
+    """
+    scheduler.need_mamba_block_aligned_split = True
+    scheduler.cache_config.block_size = block
+    scheduler.block_size = block
 
 
 def make_request(

@@ -5,6 +5,7 @@ for product in PLAN.outputs:
         name:
             f"{product.verb}_{product.name}"
         input:
+            "results/.started",
             [PLAN.results[name] for name in product.experiments],
             product.inputs,
         output:

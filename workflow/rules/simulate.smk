@@ -1,3 +1,10 @@
+# Committed figures and tables exist in a fresh clone. What makes them all be made again there is
+# that this file, which they depend on, is not committed.
+rule start_results:
+    output:
+        touch("results/.started"),
+
+
 # One job per experiment. It has no input files: what decides a result is its configuration's
 # content hash, so that touching a file or editing a comment simulates nothing again.
 for experiment in PLAN.experiments:

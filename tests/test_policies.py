@@ -17,6 +17,7 @@ snapshots = st.builds(
     prefills_running=counts,
     prefills_waiting=counts,
     decodes_running=counts,
+    decode_tokens=counts,
     residual_prefill=st.integers(0, 10**7),
     budget_limit=tokens,
 )
@@ -38,7 +39,7 @@ def compiled_decide(snapshot, policy):
 
 
 def pressed(prefills=(1, 1), decodes=1, residual=0, limit=16384):
-    return Snapshot(0.0, *prefills, decodes, residual, limit)
+    return Snapshot(0.0, *prefills, decodes, decodes, residual, limit)
 
 
 @given(snapshots, any_policy)

@@ -29,6 +29,7 @@ class Snapshot(NamedTuple):
     prefills_running: int
     prefills_waiting: int
     decodes_running: int
+    decode_tokens: int  # what the decodes ask for: one each, more under speculative decoding
     residual_prefill: int  # prompt tokens not yet computed, summed over running prefills
     budget_limit: int  # vLLM's max_num_scheduled_tokens
 
@@ -86,13 +87,13 @@ def ppas_plus(s: Snapshot, p: Policy) -> Decision:
 def capped_budget(s: Snapshot, p: Policy) -> int:
     """Tokens of a step under pressure, in the policy's cap scope.
 
-    The prefill scope (behind Tables 1-4 and 9-13) leaves decodes uncounted. One token goes to
-    each decode, so adding them to the cap bounds the prefill tokens without touching the
-    scheduler's own allocation.
+    The prefill scope (behind Tables 1-4 and 9-13) leaves decodes uncounted. Adding the tokens
+    that decodes take to the cap bounds those of prefills without touching the scheduler's own
+    allocation.
     """
     cap = p.b_cap
     if p.cap_scope == PREFILL:
-        cap += s.decodes_running
+        cap += s.decode_tokens
     return min(cap, p.b_max, s.budget_limit)
 
 

@@ -1,10 +1,12 @@
 """A discrete-event simulator of one vLLM V1 engine, calibrated on published static rows.
 
-Importing it sets up the compiler's cache: numba only watches the file that a cached function
-stands in, so the cache folder is named after everything the engine compiles.
+Importing it sets up the compiler's cache. Numba watches only the file that a cached function
+stands in, and versions of it drop each other's work: the cache folder is therefore named after
+numba's version and everything that the engine compiles.
 """
 
 import os
+from importlib.metadata import version
 from pathlib import Path
 
 from ppas.digest import code_digest
@@ -17,6 +19,5 @@ COMPILED = [
 ]
 
 if "NUMBA_CACHE_DIR" not in os.environ:
-    os.environ["NUMBA_CACHE_DIR"] = str(
-        Path(__file__).parent / "__pycache__" / f"numba-{code_digest(COMPILED)}"
-    )
+    name = f"numba-{version('numba')}-{code_digest(COMPILED)}"
+    os.environ["NUMBA_CACHE_DIR"] = str(Path(__file__).parent / "__pycache__" / name)

@@ -104,7 +104,7 @@ def take_snapshot(s, now, budget_limit):
             residual += r.prompt - r.computed
     waiting = s.counts[0].tail - s.counts[0].head
     decodes = s.counts[0].running - prefills
-    return Snapshot(now, prefills, waiting, decodes, residual, budget_limit)
+    return Snapshot(now, prefills, waiting, decodes, decodes, residual, budget_limit)
 
 
 @njit(cache=True)

@@ -30,7 +30,7 @@ def engine_options(config: Config, run: Run) -> EngineOptions:
         max_num_seqs=engine.max_num_seqs,
         kv_blocks=blocks,
         block_size=engine.block_size,
-        watermark_blocks=int(engine.watermark * blocks),
+        watermark_blocks=int(engine.watermark * (blocks + 1)),  # vLLM counts its null block
         reserve_full_prompt=engine.reserve_full_prompt,
         steps_in_flight=2 if engine.async_scheduling else 1,
     )

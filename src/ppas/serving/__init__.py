@@ -1,0 +1,1 @@
+"""P-PAS on a real vLLM server; `ppas.serving.scheduler` is what `--scheduler-cls` names."""

@@ -1,0 +1,63 @@
+"""A step log of a running engine: one CSV row per schedule, buffered, one file per process."""
+
+import csv
+import os
+from pathlib import Path
+from typing import Any
+
+from ppas.policies import REASONS, Decision, Snapshot
+
+COLUMNS = (
+    "step",
+    "time_s",  # since the engine started
+    "prefills_running",
+    "prefills_waiting",
+    "decodes_running",
+    "residual_prefill",
+    "budget",
+    "scheduled_tokens",
+    "prefill_tokens",
+    "reason",
+)
+BUFFERED_ROWS = 512
+
+
+class StepLog:
+    """Appends rows to ``<path stem>.<process id><suffix>``; an engine process has its own file.
+
+    Several engines (data parallelism) share an option, never a file.
+    """
+
+    def __init__(self, path: Path):
+        self.path = path.with_name(f"{path.stem}.{os.getpid()}{path.suffix or '.csv'}")
+        self.path.parent.mkdir(parents=True, exist_ok=True)
+        self.rows: list[tuple[Any, ...]] = []
+        self.steps = 0
+        with self.path.open("w", newline="") as file:
+            csv.writer(file).writerow(COLUMNS)
+
+    def add(self, seen: Snapshot, decision: Decision, scheduled: int, prefill: int) -> None:
+        """Log one step; ``scheduled`` and ``prefill`` are tokens."""
+        self.rows.append(
+            (
+                self.steps,
+                f"{seen.now:.6f}",
+                seen.prefills_running,
+                seen.prefills_waiting,
+                seen.decodes_running,
+                seen.residual_prefill,
+                decision.total_budget,
+                scheduled,
+                prefill,
+                REASONS[decision.reason],
+            )
+        )
+        self.steps += 1
+        if len(self.rows) >= BUFFERED_ROWS:
+            self.flush()
+
+    def flush(self) -> None:
+        """Write the buffered rows."""
+        with self.path.open("a", newline="") as file:
+            csv.writer(file).writerows(self.rows)
+        self.rows.clear()

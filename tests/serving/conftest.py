@@ -1,0 +1,23 @@
+"""Tests of the plugin. Those that need vLLM are collected only where it is installed."""
+
+from importlib.util import find_spec
+
+NEEDS_VLLM = [
+    "test_counts.py",
+    "test_hazards.py",
+    "test_live_golden.py",
+    "test_lockstep.py",
+    "test_real_engine.py",
+]
+
+collect_ignore = [] if find_spec("vllm") else NEEDS_VLLM
+compared = {"steps": 0, "different": 0}
+
+
+def pytest_terminal_summary(terminalreporter):
+    """Say how many real scheduler steps were compared with the simulator's."""
+    if compared["steps"]:
+        terminalreporter.write_line(
+            f"lockstep: {compared['steps']:,} real scheduler steps compared, "
+            f"{compared['different']} different"
+        )

@@ -110,6 +110,14 @@ def decide(s: Snapshot, p: Policy) -> Decision:
 FUNCTIONS = (capped_budget, static, ppas, ppas_plus, decide)
 
 
+def describe(policy: Policy) -> str:
+    """A policy and its options in words, as in ``ppas b_max=16384 b_cap=2048 ...``."""
+    kind = next(name for name, number in KINDS.items() if number == policy.kind)
+    scope = next(name for name, number in CAP_SCOPES.items() if number == policy.cap_scope)
+    values = policy._asdict() | {"cap_scope": scope}
+    return " ".join([kind, *(f"{key}={values[key]}" for key in OPTIONS[kind])])
+
+
 def make_policy(kind: str, *, budget_limit: int, **options: object) -> Policy:
     """Validate ``options`` and build the policy; ``b_max`` defaults to ``budget_limit``.
 

@@ -24,6 +24,9 @@ class FakeScheduler:
         self.calls.append((args, kwargs, self.max_num_scheduled_tokens))
         return SimpleNamespace(total_num_scheduled_tokens=0, num_scheduled_tokens={})
 
+    def has_requests(self):
+        return bool(self.running or self.waiting)
+
     def shutdown(self):
         self.calls.append("shutdown")
 
@@ -110,6 +113,43 @@ def test_step_log_is_written_at_shutdown(tmp_path):
     (path,) = (tmp_path / "log").glob("steps.*.csv")
     assert len(path.read_text().splitlines()) == 4
     assert plugin.calls[-1] == "shutdown"
+
+
+def test_going_idle_writes_the_log_for_vllm_may_kill_the_process(tmp_path):
+    plugin = Plugin(PPAS | {"step_log": str(tmp_path / "steps.csv")})
+    plugin.schedule()
+    (path,) = tmp_path.glob("steps.*.csv")
+    assert len(path.read_text().splitlines()) == 2
+
+
+def test_counters_leave_idle_time_out(tmp_path, monkeypatch):
+    prometheus = pytest.importorskip("prometheus_client")
+    from ppas.serving.metrics import BudgetCounters
+
+    monkeypatch.setattr(prometheus, "Counter", lambda *args: Recorder())
+    counters = BudgetCounters()
+    for now in (10.0, 10.25, 10.5):
+        counters.count(now, 1)
+    counters.stop()
+    counters.count(99.0, 2)
+    counters.count(99.5, 2)
+    counters.stop()
+    assert counters._steps.total == {"low": 3, "count": 2}
+    assert counters._seconds.total == {"low": 0.5, "count": 0.5}
+
+
+class Recorder:
+    """Stands in for a Prometheus counter."""
+
+    def __init__(self):
+        self.total = {}
+
+    def labels(self, name):
+        self.name = name
+        return self
+
+    def inc(self, value):
+        self.total[self.name] = self.total.get(self.name, 0) + value
 
 
 @pytest.mark.parametrize(

@@ -9,7 +9,7 @@ import logging
 import time
 from typing import Any
 
-from ppas.policies import Decision, Snapshot, decide
+from ppas.policies import Decision, Snapshot, decide, describe
 from ppas.serving.metrics import budget_counters
 from ppas.serving.options import read_options
 from ppas.serving.step_log import StepLog
@@ -47,7 +47,7 @@ class TokenBudgetMixin:
                 self._policy.b_max,
                 self._limit,
             )
-        logger.info("P-PAS: %s on budgets up to %d tokens", self._policy, self._limit)
+        logger.info("P-PAS: policy %s", describe(self._policy))
 
     def _block_aligned_chunk(self) -> int:
         """Smallest prefill chunk, in tokens, that a hybrid model's block alignment lets through.
@@ -84,6 +84,8 @@ class TokenBudgetMixin:
             self._log.add(seen, decision, output.total_num_scheduled_tokens, prefill)
         if self._counters is not None:
             self._counters.count(seen.now, decision.reason)
+        if not output.total_num_scheduled_tokens and not self.has_requests():
+            self._flush()  # idle from here on, perhaps until vLLM kills this process
         return output
 
     def _with_room_for_a_block(self, decision: Decision, seen: Snapshot) -> Decision:
@@ -132,10 +134,14 @@ class TokenBudgetMixin:
             total += max(0, min(tokens, request.num_prompt_tokens - before))
         return total
 
-    def shutdown(self) -> None:
-        """Write what is buffered, then shut vLLM's scheduler down."""
+    def _flush(self) -> None:
+        """Write what is buffered."""
         if self._log is not None:
             self._log.flush()
         if self._counters is not None:
-            self._counters.flush()
+            self._counters.stop()
+
+    def shutdown(self) -> None:
+        """Write what is buffered, then shut vLLM's scheduler down."""
+        self._flush()
         super().shutdown()

@@ -35,10 +35,15 @@ class BudgetCounters:
             self.flush()
             self._written = now
 
+    def stop(self) -> None:
+        """The engine goes idle: write the counts, and let the idle time count for no budget."""
+        self._last = None
+        self.flush()
+
     def flush(self) -> None:
         """Hand what was counted to Prometheus."""
         for name, pending in zip(REASONS, self._pending, strict=True):
-            if pending[0]:
+            if any(pending):
                 self._steps.labels(name).inc(pending[0])
                 self._seconds.labels(name).inc(pending[1])
                 pending[0], pending[1] = 0, 0.0

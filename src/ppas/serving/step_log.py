@@ -19,7 +19,7 @@ COLUMNS = (
     "prefill_tokens",
     "reason",
 )
-BUFFERED_ROWS = 512
+BUFFERED_ROWS, BUFFERED_S = 512, 1.0  # what a kill can cost, in rows or seconds
 
 
 class StepLog:
@@ -33,6 +33,7 @@ class StepLog:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         self.rows: list[tuple[Any, ...]] = []
         self.steps = 0
+        self.written_at = 0.0
         with self.path.open("w", newline="") as file:
             csv.writer(file).writerow(COLUMNS)
 
@@ -53,7 +54,8 @@ class StepLog:
             )
         )
         self.steps += 1
-        if len(self.rows) >= BUFFERED_ROWS:
+        if len(self.rows) >= BUFFERED_ROWS or seen.now - self.written_at >= BUFFERED_S:
+            self.written_at = seen.now
             self.flush()
 
     def flush(self) -> None:

@@ -46,6 +46,24 @@ def build_parser() -> argparse.ArgumentParser:
     calibrate.add_argument("pair", help="a file of conf/cost_model, such as qwen2_5_3b_rtx5090")
     calibrate.set_defaults(run=calibrate_pair)
 
+    doctor = commands.add_parser(
+        "doctor",
+        help="check a host and a `vllm serve` command line before serving",
+        usage="ppas doctor [--gpu-memory-gib X] -- vllm serve MODEL ...",
+        epilog="One line per check: ok, warning, problem or skipped. Exit status 1 if there is a "
+        "problem.",
+    )
+    doctor.add_argument(
+        "--gpu-memory-gib", type=float, metavar="X", help="memory of one GPU; default: nvidia-smi"
+    )
+    doctor.add_argument("command", nargs=argparse.REMAINDER, help="what you are about to run")
+    doctor.set_defaults(run=check_before_serving)
+
+    timeline = commands.add_parser("timeline", help="draw a step log of the vLLM plugin")
+    timeline.add_argument("log", type=Path, metavar="LOG.csv")
+    timeline.add_argument("--out", type=Path, metavar="FILE", help="default: LOG.png")
+    timeline.set_defaults(run=draw_timeline)
+
     for kind, text in (("figure", "draw a figure"), ("table", "build a table")):
         output = commands.add_parser(kind, help=f"{text} from results/")
         output.add_argument(
@@ -123,6 +141,33 @@ def build_output(args: argparse.Namespace) -> None:
         outputs.build_table(args.name, study, ROOT / "tables")
     else:
         outputs.build_claims(study, ROOT / "tables")
+
+
+def check_before_serving(args: argparse.Namespace) -> None:
+    """Print one line per check; exit status 1 if one found a problem."""
+    from ppas.serving import doctor
+    from ppas.serving.doctor.finding import PROBLEM
+
+    try:
+        findings = doctor.examine(args.command, args.gpu_memory_gib)
+    except doctor.UsageError as error:
+        raise ConfigError(str(error)) from None
+    print(*findings, sep="\n")
+    if any(finding.level == PROBLEM for finding in findings):
+        sys.exit(1)
+
+
+def draw_timeline(args: argparse.Namespace) -> None:
+    """Draw a plugin's step log and name the file."""
+    from ppas.paper.figures import style, timeline
+
+    out = args.out or args.log.with_suffix(".png")
+    try:
+        with style.theme():
+            timeline.measured(args.log).savefig(out, bbox_inches="tight")
+    except (OSError, ValueError) as error:
+        raise ConfigError(str(error)) from None
+    print(out)
 
 
 def main(argv: Sequence[str] | None = None) -> None:

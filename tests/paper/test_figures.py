@@ -7,7 +7,7 @@ import pytest
 from matplotlib import pyplot as plt
 
 from ppas.paper import outputs
-from ppas.paper.figures import fig03_scheduler_timeline, style
+from ppas.paper.figures import style
 from ppas.paper.study import Study
 
 NAMES = sorted(outputs.figures())
@@ -59,16 +59,6 @@ def test_fig04_has_all_schedulers_and_an_inset(study):
     names = {"MBT 1k", "MBT 2k", "MBT 4k", "MBT 8k", "MBT 16k", "P-PAS"}
     assert names <= labels(figure)
     assert len(figure.axes[0].child_axes) == 1
-
-
-def test_fig03_marks_pauses_and_pressure(study):
-    run = fig03_scheduler_timeline.one_run(study.steps("rtx5090_primary_timeline"))
-    states = fig03_scheduler_timeline.with_idle(run)
-    assert states["time_s"].tolist() == [1.0, 2.0, 2.5, 3.0, 4.0, 6.0, 7.0]
-    assert states["prefills"].tolist() == [1, 3, 2, 0, 0, 1, 0]
-    assert states["decodes"].tolist() == [0, 1, 2, 3, 0, 0, 0]
-    assert states["pressure"].tolist() == [False, True, True, False, False, False, False]
-    assert states["budget"].isna().tolist() == [False] * 4 + [True, False, True]
 
 
 def test_an_unknown_scheduler_gets_a_look_of_its_own():

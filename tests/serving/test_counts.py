@@ -72,7 +72,7 @@ class Lifecycle(RuleBasedStateMachine):
     def counts_equal_a_rescan(self):
         if not hasattr(self, "scheduler"):
             return
-        counted, scanned = self.scheduler._snapshot(), snapshot(self.scheduler)
+        counted, scanned = self.scheduler._ppas_snapshot(), snapshot(self.scheduler)
         assert {name: getattr(counted, name) for name in scanned._fields} == scanned._asdict()
 
 

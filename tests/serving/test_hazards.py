@@ -92,10 +92,10 @@ def _with_blocks(block):
     """A plugin whose engine claims a hybrid model before the plugin looks."""
 
     class Hybrid(PPASScheduler):
-        def _block_aligned_chunk(self):
+        def _ppas_block_aligned_chunk(self):
             self.need_mamba_block_aligned_split = True
             self.cache_config.block_size = self.block_size = block
-            return super()._block_aligned_chunk()
+            return super()._ppas_block_aligned_chunk()
 
     return Hybrid
 
@@ -111,12 +111,12 @@ def test_paused_engine_schedules_nothing_and_goes_on():
 
 def test_speculative_tokens_of_decodes_stay_outside_a_prefill_cap():
     made = scheduler(PPAS | {"cap_scope": "prefill"})
-    made._tokens_per_decode = 4  # three draft tokens per decode
+    made._ppas_tokens_per_decode = 4  # three draft tokens per decode
     serve(made, [(0, 100, 2)])
     for name in ("8", "9"):
         made.add_request(make_request(name, 100, 50))
     made.schedule()
-    assert made._snapshot().decode_tokens == 8
+    assert made._ppas_snapshot().decode_tokens == 8
 
 
 @pytest.mark.parametrize("order", ["fcfs", "priority"])

@@ -27,29 +27,30 @@ class TokenBudgetMixin:
 
     It keeps no state of its own about requests, so that no abort, preemption or resumption can
     leave it wrong: each step looks once at the running requests and at the queues' lengths, which
-    costs under one percent of what vLLM's own pass over them does.
+    costs under one percent of what vLLM's own pass over them does. Its attributes begin with
+    `_ppas_`, to stay clear of vLLM's.
     """
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._limit: int = self.max_num_scheduled_tokens
-        options = read_options(self.vllm_config.additional_config, self._limit)
-        self._policy = options.policy
-        self._log = StepLog(options.step_log) if options.step_log else None
-        self._counters = budget_counters()
-        self._started = time.monotonic()
-        self._tokens_per_decode = 1 + getattr(self, "num_spec_tokens", 0)
-        self._least_prefill = self._block_aligned_chunk()
-        if self._policy.b_max > self._limit:
+        self._ppas_limit: int = self.max_num_scheduled_tokens
+        options = read_options(self.vllm_config.additional_config, self._ppas_limit)
+        self._ppas_policy = options.policy
+        self._ppas_log = StepLog(options.step_log) if options.step_log else None
+        self._ppas_counters = budget_counters()
+        self._ppas_started = time.monotonic()
+        self._ppas_tokens_per_decode = 1 + getattr(self, "num_spec_tokens", 0)
+        self._ppas_least_prefill = self._ppas_block_aligned_chunk()
+        if self._ppas_policy.b_max > self._ppas_limit:
             logger.warning(
                 "P-PAS: b_max %d is above vLLM's own limit; using %d (max_num_scheduled_tokens, "
                 "else --max-num-batched-tokens)",
-                self._policy.b_max,
-                self._limit,
+                self._ppas_policy.b_max,
+                self._ppas_limit,
             )
-        logger.info("P-PAS: policy %s", describe(self._policy))
+        logger.info("P-PAS: policy %s", describe(self._ppas_policy))
 
-    def _block_aligned_chunk(self) -> int:
+    def _ppas_block_aligned_chunk(self) -> int:
         """Smallest prefill chunk, in tokens, that a hybrid model's block alignment lets through.
 
         Chunks then end on Mamba block boundaries, so that a smaller budget can schedule nothing,
@@ -58,11 +59,11 @@ class TokenBudgetMixin:
         if not getattr(self, "need_mamba_block_aligned_split", False):
             return 0
         block = int(self.cache_config.block_size)
-        if self._policy.b_cap < block:
+        if self._ppas_policy.b_cap < block:
             logger.warning(
                 "P-PAS: b_cap %d is below the Mamba block size; prefills are given %d tokens "
                 "instead. The smallest safe b_cap is %d.",
-                self._policy.b_cap,
+                self._ppas_policy.b_cap,
                 block,
                 block,
             )
@@ -70,29 +71,29 @@ class TokenBudgetMixin:
 
     def schedule(self, *args: Any, **kwargs: Any) -> Any:
         """vLLM's schedule, within the budget that the policy chooses for this step."""
-        seen = self._snapshot()
-        decision = decide(seen, self._policy)
-        if self._least_prefill:
-            decision = self._with_room_for_a_block(decision, seen)
+        seen = self._ppas_snapshot()
+        decision = decide(seen, self._ppas_policy)
+        if self._ppas_least_prefill:
+            decision = self._ppas_with_room_for_a_block(decision, seen)
         self.max_num_scheduled_tokens = decision.total_budget
         try:
             output = super().schedule(*args, **kwargs)
         finally:
-            self.max_num_scheduled_tokens = self._limit
-        if self._log is not None:
-            prefill = self._prefill_tokens(output)
-            self._log.add(seen, decision, output.total_num_scheduled_tokens, prefill)
-        if self._counters is not None:
-            self._counters.count(seen.now, decision.reason)
+            self.max_num_scheduled_tokens = self._ppas_limit
+        if self._ppas_log is not None:
+            prefill = self._ppas_prefill_tokens(output)
+            self._ppas_log.add(seen, decision, output.total_num_scheduled_tokens, prefill)
+        if self._ppas_counters is not None:
+            self._ppas_counters.count(seen.now, decision.reason)
         if not output.total_num_scheduled_tokens and not self.has_requests():
-            self._flush()  # idle from here on, perhaps until vLLM kills this process
+            self._ppas_flush()  # idle from here on, perhaps until vLLM kills this process
         return output
 
-    def _with_room_for_a_block(self, decision: Decision, seen: Snapshot) -> Decision:
-        least = min(self._least_prefill + seen.decode_tokens, self._limit)
+    def _ppas_with_room_for_a_block(self, decision: Decision, seen: Snapshot) -> Decision:
+        least = min(self._ppas_least_prefill + seen.decode_tokens, self._ppas_limit)
         return decision._replace(total_budget=max(decision.total_budget, least))
 
-    def _snapshot(self) -> Snapshot:
+    def _ppas_snapshot(self) -> Snapshot:
         """The scheduler's state before the step."""
         left = [
             request.num_prompt_tokens - request.num_computed_tokens
@@ -101,16 +102,16 @@ class TokenBudgetMixin:
         ]
         decodes = len(self.running) - len(left)
         return Snapshot(
-            time.monotonic() - self._started,
+            time.monotonic() - self._ppas_started,
             len(left),
-            self._waiting_prefills(),
+            self._ppas_waiting_prefills(),
             decodes,
-            decodes * self._tokens_per_decode,
+            decodes * self._ppas_tokens_per_decode,
             sum(left),
-            self._limit,
+            self._ppas_limit,
         )
 
-    def _waiting_prefills(self) -> int:
+    def _ppas_waiting_prefills(self) -> int:
         """Waiting requests with prompt left, from the queues' lengths.
 
         Whoever waits has nothing computed, for preemption drops what was; except streaming
@@ -125,7 +126,7 @@ class TokenBudgetMixin:
             for request in getattr(self, name, ())
         )
 
-    def _prefill_tokens(self, output: Any) -> int:
+    def _ppas_prefill_tokens(self, output: Any) -> int:
         """Prompt tokens of the step just scheduled, whose tokens already count as computed."""
         total = 0
         for name, tokens in output.num_scheduled_tokens.items():
@@ -134,14 +135,14 @@ class TokenBudgetMixin:
             total += max(0, min(tokens, request.num_prompt_tokens - before))
         return total
 
-    def _flush(self) -> None:
+    def _ppas_flush(self) -> None:
         """Write what is buffered."""
-        if self._log is not None:
-            self._log.flush()
-        if self._counters is not None:
-            self._counters.stop()
+        if self._ppas_log is not None:
+            self._ppas_log.flush()
+        if self._ppas_counters is not None:
+            self._ppas_counters.stop()
 
     def shutdown(self) -> None:
         """Write what is buffered, then shut vLLM's scheduler down."""
-        self._flush()
+        self._ppas_flush()
         super().shutdown()

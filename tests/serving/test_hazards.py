@@ -10,7 +10,8 @@ from vllm.v1.core.sched.interface import PauseState
 from ppas.serving.options import TESTED_VLLM, version_warning
 from ppas.serving.scheduler import PPASScheduler, PPASSyncScheduler
 
-from .harness import drive, make_request, make_scheduler
+from .harness import make_request, make_scheduler
+from .replay import drive
 
 PPAS = {"policy": "ppas", "b_cap": 2048}
 

@@ -9,8 +9,9 @@ from vllm.v1.core.sched.scheduler import Scheduler
 from ppas.serving.scheduler import PPASScheduler, PPASSyncScheduler
 
 from .conftest import compared
-from .harness import drive, make_request, make_scheduler
+from .harness import make_request, make_scheduler
 from .lockstep import BLOCK_SIZE, Case, Steps, simulated_steps
+from .replay import drive
 
 EXAMPLES = 1_000
 WANTED_STEPS = 200_000

@@ -29,6 +29,7 @@ F_SCALE = 0.05  # relative error beyond which a cell counts as an outlier (soft 
 REACH = 30.0  # how far a coefficient may move from its start, as a factor
 # Where the datasheet start assumes efficiencies: achieved over peak.
 COMPUTE_EFFICIENCY, BANDWIDTH_EFFICIENCY = 0.8, 0.5
+FP4_BYTES = 4.5 / 8  # of a weight in 4 bits, with its share of an 8-bit scale per 16
 
 
 class Cell(NamedTuple):
@@ -43,27 +44,43 @@ class Cell(NamedTuple):
 def datasheet_start(config: Config) -> CostModel:
     """Coefficients from the GPU's datasheet and the model's shape, before any fit.
 
-    A decode step reads all weights; a token costs two operations per weight; a prefill token
-    and a context token cost four operations per head dimension, in every layer.
+    A decode step reads the weights that a token meets; a token costs two operations per such
+    weight; a prefill token and a context token cost four operations per head dimension, in every
+    layer of attention.
     """
     model, hardware = config.model, config.hardware
     bandwidth = hardware.memory_bandwidth_gb_s * 1e9 * BANDWIDTH_EFFICIENCY
-    compute = hardware.dense_bf16_tflop_s * 1e12 * COMPUTE_EFFICIENCY
-    weight_bytes = model.weight_gib * 2**30
+    bf16 = hardware.dense_bf16_tflop_s * 1e12 * COMPUTE_EFFICIENCY
+    fp4 = hardware.dense_fp4_tflop_s * 1e12 * COMPUTE_EFFICIENCY or bf16
+    active = model.active_parameters_b or model.weight_gib * 2**30 / 2 / 1e9
+    narrow, wide = model.fp4_parameters_b * 1e9, (active - model.fp4_parameters_b) * 1e9
+    read = (2 * wide + FP4_BYTES * narrow) / bandwidth
     kv_read = kv_bytes_per_token(config) / bandwidth
     width = model.attention_heads * model.head_size
+    layers = model.layers if model.attention_layers is None else model.attention_layers
     return CostModel(
-        t_decode=weight_bytes / bandwidth,
+        t_decode=read,
         kv_decode=kv_read,
-        t_mixed=2 * weight_bytes / bandwidth,
-        per_token=weight_bytes / compute,
-        attention=4 * width * model.layers / compute,
+        t_mixed=2 * read,
+        per_token=2 * wide / bf16 + 2 * narrow / fp4,
+        attention=4 * width * layers / bf16,
         kv_reload=3 * kv_read,
         kv_mixed=2 * kv_read,
         kv_tail=5 * kv_read,
         client_submit=0.02,
         client_complete=0.03,
     )
+
+
+def starting_point(config: Config, prior: str | None) -> CostModel:
+    """Where a fit starts: the datasheet, or a neighbouring pair's fit scaled by the datasheets."""
+    start = datasheet_start(config)
+    if prior is None:
+        return start
+    spec = yaml.safe_load((CONF / "cost_model" / f"{prior}.yaml").read_text())
+    neighbour = load([f"experiment={spec['fit']['experiment']}", f"cost_model={prior}"])
+    fitted = np.array(CostModel(**spec["coefficients"]))
+    return CostModel(*(fitted * np.array(start) / np.array(datasheet_start(neighbour))).tolist())
 
 
 def published_cells(config: Config, wanted: list[dict[str, Any]]) -> list[Cell]:

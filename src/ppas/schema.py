@@ -6,7 +6,7 @@ from typing import Any
 
 @dataclass
 class ModelConfig:
-    """Architecture facts of a model (from its config.json); dense models need no default."""
+    """Architecture facts of a model (config.json); defaults are those of a dense one."""
 
     name: str  # as the paper writes it
     repository: str

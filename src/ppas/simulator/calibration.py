@@ -207,6 +207,23 @@ def summary(errors: np.ndarray) -> dict[str, Any]:
     }
 
 
+def leave_one_rate_out(
+    cells: list[Cell], start: CostModel, given: Collection[str] = ()
+) -> dict[float, np.ndarray]:
+    """Cross-validation: for each burst rate, its cells' errors under a fit to all the others.
+
+    With two rates a fit would see a single one, which says little: empty then.
+    """
+    rates = sorted({cell.burst for cell in cells})
+    errors = {}
+    for rate in rates if len(rates) > 2 else ():
+        seen = [cell for cell in cells if cell.burst != rate]
+        unseen = [cell for cell in cells if cell.burst == rate]
+        cost = fit(seen, start, given, progress=lambda line: None)
+        errors[rate] = relative_errors(unseen, cost)
+    return errors
+
+
 def calibrate(pair: str, progress: Callable[[str], Any] = print) -> str:
     """Fit ``conf/cost_model/<pair>.yaml`` and write its coefficients and errors back.
 
@@ -219,8 +236,11 @@ def calibrate(pair: str, progress: Callable[[str], Any] = print) -> str:
     spec = yaml.safe_load(path.read_text())["fit"]
     config = load([f"experiment={spec['experiment']}", f"cost_model={pair}"])
     cells = published_cells(config, spec["cells"])
-    cost = fit(cells, starting_point(config, spec), spec.get("given", ()), progress)
+    start, given = starting_point(config, spec), spec.get("given", ())
+    cost = fit(cells, start, given, progress)
     errors = summary(relative_errors(cells, cost))
+    if unseen := leave_one_rate_out(cells, start, given):
+        errors["left_out"] = summary(np.concatenate(list(unseen.values())))
     write_cost_model(path, spec, cost, errors)
     return (
         f"{pair}: mean E2E error {errors['mean_abs_error_pct']['e2e_mean_s']}% over "
@@ -231,7 +251,7 @@ def calibrate(pair: str, progress: Callable[[str], Any] = print) -> str:
 def write_cost_model(path: Path, spec: dict, cost: CostModel, errors: dict) -> None:
     """Write a cost-model file; its comments name each coefficient's unit."""
     lines = [
-        f"# Fitted by `snakemake calibrate` ({path.stem}). Edit only `fit`, and there not `errors`.",
+        f"# Fitted by `snakemake calibrate` ({path.stem}). Edit `fit` only, without its `errors`.",
         "# Units and meaning: src/ppas/simulator/cost_model.py.",
         "coefficients:",
     ]

@@ -30,7 +30,9 @@ def config():
     return load([PRIMARY])
 
 
-def test_fit_recovers_the_cost_model_that_made_the_data(config):
+def test_fit_recovers_the_cost_model_that_made_the_data(config, monkeypatch):
+    # The step in use is wide for the sake of noisy data and stops 2% short; these have no noise.
+    monkeypatch.setattr(calibration, "STEP", 1e-3)
     start = datasheet_start(config)
     true = CostModel(*(value * factor for value, factor in
                        zip(start, (1.2, 0.7, 0.8, 1.2, 1.3, 1.3, 1.2, 0.8, 1.1, 1.2),
@@ -39,11 +41,7 @@ def test_fit_recovers_the_cost_model_that_made_the_data(config):
     cells = published_cells(config, wanted)
     made = [cell._replace(published=predict(cell, true)) for cell in cells]
     found = fit(made, start, progress=lambda line: None)
-    errors = np.abs(relative_errors(made, found))
-    assert errors.mean() < 0.005
-    # Schedules jump: another chunk boundary may move one P95 or TPOT, not a mean E2E.
-    assert errors[:, 0].max() < 0.01
-    assert errors.max() < 0.03
+    assert np.abs(relative_errors(made, found)).max() < 0.02
     # With one prompt length, per-token and attention cost can trade; a prefill's time cannot.
     alone = Work(16384, 16384, 16384**2 / 2, 0, 0, 0)
     assert step_time(start, alone) != pytest.approx(step_time(true, alone), rel=0.05)

@@ -36,8 +36,9 @@ def plot(study: Study) -> Figure:
     figure.align_ylabels()
     first = run.iloc[0]
     rate, seed, source = first["burst_rate"], first["seed"], first["source"]
-    style.legend_above(upper, upper.get_legend_handles_labels()[0], columns=4)
-    upper.set_title(f"{SCHEDULER}, burst rate {rate} requests/s, seed {seed}, {source}", pad=16)
+    style.legend_above(upper, upper.get_legend_handles_labels()[0], columns=style.LEGEND_COLUMNS)
+    title = f"{SCHEDULER}, burst rate {rate} requests/s, seed {seed}, {source}"
+    upper.set_title(title, pad=style.TITLE_PAD)
     return figure
 
 

@@ -17,7 +17,7 @@ from ppas.paper.finding import (
     Side,
 )
 from ppas.paper.study import Study
-from ppas.paper.tables.render import markdown_grid
+from ppas.paper.tables.render import markdown_grid, short
 
 COLUMNS = [
     "id", "quote", "where", "rule", "tolerance", "published", "got", "source", "verdict",
@@ -66,7 +66,7 @@ def to_markdown(verdicts: pd.DataFrame) -> str:
     grid = markdown_grid(shown.rename(columns=str.capitalize))
     note = (
         "A rule is asked of our numbers (got) and of the paper's (published); a claim holds when "
-        "both bear it. Two schedulers that differ by inconclusive_pct or less are not told apart."
+        "both bear it. Two schedulers that differ by inconclusive pct or less are not told apart."
     )
     return f"# Claims: {summary}\n\n{note} Sources: {sources}.\n\n{grid}\n"
 
@@ -74,7 +74,7 @@ def to_markdown(verdicts: pd.DataFrame) -> str:
 def describe(rule: dict) -> str:
     """A rule as one sentence."""
     fields = {
-        key: ", ".join(map(str, value)) if isinstance(value, list) else value
+        key: ", ".join(short(str(item)) for item in (value if isinstance(value, list) else [value]))
         for key, value in rule.items()
     }
     return rules.DESCRIPTIONS[rule["kind"]].format(**fields)
@@ -132,10 +132,11 @@ def _ours(experiments: list[str], tables: list[int | None], study: Study) -> Ite
 
 
 def _text(tolerance: dict) -> str:
-    parts = [
-        f"{key}: {', '.join(f'{k} {v}' for k, v in value.items())}"
-        if isinstance(value, dict)
-        else f"{key} {value}"
-        for key, value in tolerance.items()
-    ]
+    """The limits of a claim, each once, with the metrics that share it."""
+    parts = []
+    for key, value in tolerance.items():
+        limits = value if isinstance(value, dict) else {"": value}
+        same = {limit: [m for m, v in limits.items() if v == limit] for limit in limits.values()}
+        texts = [f"{limit} {', '.join(map(short, names))}".strip() for limit, names in same.items()]
+        parts.append(f"{key.replace('_', ' ')} {'; '.join(texts)}")
     return "; ".join(parts) or "exact"

@@ -100,6 +100,13 @@ def build_claims(study, out_dir: Path) -> list[Path]:
     ]
 
 
+def build_report(figures_dir: Path, tables_dir: Path, path: Path) -> Path:
+    """Write the report from the files of every other output."""
+    from ppas.paper.report import render_report
+
+    return _write(path, render_report(Path(figures_dir), Path(tables_dir)))
+
+
 def _constants(package: str, constant: str, default: tuple[str, ...]) -> dict:
     """Module name -> its literal ``constant``, for every output module of ``package``."""
     found = {}

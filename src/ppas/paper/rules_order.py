@@ -14,6 +14,7 @@ from ppas.paper.finding import (
     on_both,
     worst,
 )
+from ppas.paper.tables.render import short
 
 
 def _lower(rule: dict, tolerance: dict, side: Side) -> tuple[str, str]:
@@ -97,7 +98,9 @@ def _monotone(rule: dict, tolerance: dict, side: Side) -> tuple[str, str]:
             verdicts.append(clearly(step, margin))
             if step <= margin:
                 against.append(f"{low} to {high} at {burst} ({step:+.1f}%)")
-        texts.append(f"{metric}: {'all steps' if not against else 'not ' + ', '.join(against)}")
+        texts.append(
+            f"{short(metric)}: {'all steps' if not against else 'not ' + ', '.join(against)}"
+        )
     return "; ".join(texts), worst(verdicts)
 
 

@@ -224,5 +224,5 @@ DESCRIPTIONS = {
     "state_decides": "each step has one decision, which its own counts explain",
     "reduces": "{scheduler} and {to} are equal in runs whose prompts are all below T_large",
     "kv_room": "a prompt of {prompt_tokens} tokens fits the KV cache only where the paper says so",
-    "not_evaluated": "none",
+    "not_evaluated": "nothing to check it with",
 }

@@ -17,7 +17,7 @@ from ppas.paper.finding import (
     worst,
 )
 from ppas.paper.improvement import improvement_rows
-from ppas.paper.tables.render import label
+from ppas.paper.tables.render import short
 
 FEW = 4  # rows that are told one by one; more are summed up
 
@@ -78,7 +78,7 @@ def _per_metric(limit: float | dict[str, float], metric: str) -> float:
 def _name(row: dict, rows: pd.DataFrame) -> str:
     """What tells a row from the others: its metric, model or group, and its pair."""
     varied = [str(row[key]) for key in ("model", "burst") if rows[key].nunique() > 1]
-    metric = [label(row["metric"]).split(" [")[0]] if rows["metric"].nunique() > 1 else []
+    metric = [short(row["metric"])] if rows["metric"].nunique() > 1 else []
     return " ".join([*metric, *varied, str(row["scheduler"])])
 
 
@@ -107,7 +107,9 @@ def _cells_within(rule: dict, tolerance: dict, ours: Side, paper: Side) -> Findi
         chosen = error[both["metric"] == metric]
         cell = both.loc[chosen.idxmax()]
         where = f"{cell['scheduler']} at {cell['burst']}"
-        texts.append(f"{metric}: mean {chosen.mean():.1f}%, worst {chosen.max():.1f}% ({where})")
+        texts.append(
+            f"{short(metric)}: mean {chosen.mean():.1f}%, worst {chosen.max():.1f}% ({where})"
+        )
         within = chosen.mean() <= tolerance["mean_pct"][metric]
         within = within and chosen.max() <= tolerance["worst_pct"][metric]
         verdicts.append(HOLDS if within else FAILS)

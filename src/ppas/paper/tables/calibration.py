@@ -11,7 +11,7 @@ import yaml
 
 from ppas.paper.study import Study
 from ppas.paper.tables.render import Layout, digits, label, markdown_grid
-from ppas.paper.tidy import PUBLISHED, SOURCES, beside
+from ppas.paper.tidy import SOURCES, beside
 
 TABLES = {
     9: "rtx5090_primary",
@@ -45,6 +45,7 @@ INPUTS = (
 )
 FORMATS = ("csv", "md")
 TITLE = "Calibration: error of every published serving cell"
+NOTE = "Errors are (ours / published - 1) in percent; these are absolute, over each group's cells."
 FITTED, HELD_OUT = "fitted", "held out"
 # Two overall rows: section 5's studies and section 10.4's, over all their pairs.
 ALL_PAIRS = {
@@ -130,20 +131,20 @@ def to_markdown(table: pd.DataFrame, title: str, layout: Layout) -> str:
     """Summary first, then every cell."""
     del layout  # two grids of its own
     is_cell = table["row"] == "cell"
-    note = f"Errors are (ours / {PUBLISHED} - 1) in percent; the summary's are absolute."
     sources = "; ".join(f"{name}: {SOURCES[name]}" for name in pd.unique(table["source"]))
     parts = [
         f"# {title}",
-        note + f" Ours is {sources}. Cost models: `conf/cost_model/`.",
+        f"Ours is {sources}. Cost models: `conf/cost_model/`.",
         "## Summary",
-        markdown_grid(summary_grid(table)),
+        NOTE,
+        markdown_grid(grid(table)),
         "## Cells",
         markdown_grid(_cell_grid(table[is_cell])),
     ]
     return "\n\n".join(parts) + "\n"
 
 
-def summary_grid(table: pd.DataFrame) -> pd.DataFrame:
+def grid(table: pd.DataFrame) -> pd.DataFrame:
     """The summary as texts, one row per pair, group and metric."""
     by = [*PAIR, "group", "metric", "source"]
     mean = table[table["row"] == "mean"].set_index(by)

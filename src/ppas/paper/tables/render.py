@@ -75,6 +75,11 @@ def label(name: str) -> str:
     return LABELS.get(name, name)
 
 
+def short(name: str) -> str:
+    """A metric's label without its unit, for running text."""
+    return label(name).split(" [")[0]
+
+
 def digits(metric: str, percent: int | None = None) -> int:
     """Decimals that the paper prints: ``percent`` or 1 for percentages, 3 for times, 4 for TPOT."""
     if percent is not None and "pct" in metric:
@@ -91,7 +96,7 @@ def to_markdown(table: pd.DataFrame, title: str, layout: Layout) -> str:
     """Heading, GitHub table and a note on the sources."""
     wide = spread(table, layout, bold="**{}**".format).reset_index()
     wide.columns = [" ".join(filter(None, name)) for name in wide.columns]
-    return f"# {title}\n\n{_setting(table)}\n\n{markdown_grid(wide)}\n\n{_notes(table, layout)}\n"
+    return f"# {title}\n\n{setting(table)}\n\n{markdown_grid(wide)}\n\n{notes(table, layout)}\n"
 
 
 def markdown_grid(frame: pd.DataFrame) -> str:
@@ -103,7 +108,7 @@ def to_latex(table: pd.DataFrame, title: str, layout: Layout) -> str:
     """A ``table`` environment for booktabs and multirow."""
     wide = spread(table, layout, bold=r"\textbf{{{}}}".format)
     styler = wide.style.format_index(escape="latex").format_index(escape="latex", axis=1)
-    caption = f"{title}. {_setting(table)} {_notes(table, layout)}"
+    caption = f"{title}. {setting(table)} {notes(table, layout)}"
     body = styler.to_latex(
         hrules=True,
         caption=_latex_escape(caption),
@@ -172,14 +177,16 @@ def _columns(pairs: pd.DataFrame, key: str) -> pd.MultiIndex:
     return pd.MultiIndex.from_tuples([pair for pair in wanted if pair in have])
 
 
-def _setting(table: pd.DataFrame) -> str:
+def setting(table: pd.DataFrame) -> str:
+    """What all rows share: model, hardware and lengths."""
     one = {key: table[key].iloc[0] for key in SETTING if table[key].nunique(dropna=False) == 1}
     units = {"prompt_tokens": " prompt tokens", "output_tokens": " output tokens"}
     texts = [f"{v}{units.get(k, '')}" for k, v in one.items() if not pd.isna(v)]
     return ", ".join(texts) + "."
 
 
-def _notes(table: pd.DataFrame, layout: Layout) -> str:
+def notes(table: pd.DataFrame, layout: Layout) -> str:
+    """What the sources are and what is bold."""
     present = set(_by_source(table)["source"])
     sources = "; ".join(f"{name}: {what}" for name, what in SOURCES.items() if name in present)
     bold = " Lowest of each burst rate, metric and source in bold." if layout.bold_lowest else ""

@@ -42,7 +42,7 @@ BAD_OVERRIDES = {
     "seeds=[]": "seeds: []; give at least one",
     "seeds=[1,1]": "seeds: [1, 1]; give at least one, each once",
     "hardware=tpu": "conf/hardware: hardware: no file tpu.yaml; available:",
-    "model=gpt": "conf/model: model: no file gpt.yaml; available: qwen2_5_3b",
+    "model=gpt": "conf/model: model: no file gpt.yaml; available: nemotron_30b",
     "cost_model.coefficients.per_token=-1": "cost_model.coefficients.per_token: -1.0 is not",
     "hardware.memory_gib=8": "model: Qwen2.5-3B on RTX5090 has room for",
 }

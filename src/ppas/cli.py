@@ -73,6 +73,8 @@ def build_parser() -> argparse.ArgumentParser:
         output.set_defaults(run=build_output, kind=kind)
     claims = commands.add_parser("claims", help="give a verdict on every claim of the paper")
     claims.set_defaults(run=build_output, kind="claims", name="claims")
+    report = commands.add_parser("report", help="write report.html from figures/ and tables/")
+    report.set_defaults(run=build_output, kind="report", name="report")
     return parser
 
 
@@ -129,7 +131,7 @@ def calibrate_pair(args: argparse.Namespace) -> None:
 
 
 def build_output(args: argparse.Namespace) -> None:
-    """Build one figure, table or the claims from the results folder."""
+    """Build one figure or table, the claims or the report from the results folder."""
     from ppas.config import ROOT
     from ppas.paper import outputs
     from ppas.paper.study import Study
@@ -139,6 +141,8 @@ def build_output(args: argparse.Namespace) -> None:
         outputs.build_figure(args.name, study, ROOT / "figures")
     elif args.kind == "table":
         outputs.build_table(args.name, study, ROOT / "tables")
+    elif args.kind == "report":
+        outputs.build_report(ROOT / "figures", ROOT / "tables", ROOT / "report.html")
     else:
         outputs.build_claims(study, ROOT / "tables")
 

@@ -16,6 +16,11 @@ CELL_KEYS = [
 METRICS = ["e2e_mean_s", "e2e_p95_s", "ttft_mean_s", "tpot_mean_s", "makespan_s"]
 CELL_COLUMNS = [*CELL_KEYS[:-1], "metric", "value", "std", "n", "source"]
 _SHAPE = ["prompt_tokens", "output_tokens"]
+MATCH_KEYS = [
+    "experiment", "model", "hardware", "source", "phases", "burst_rate", "seed", *_SHAPE,
+    "request_id",
+]  # fmt: skip
+CONFIDENCE = 0.95
 
 
 def require_complete(records: pd.DataFrame) -> None:
@@ -51,7 +56,7 @@ def require_paired(records: pd.DataFrame) -> None:
         ValueError: one line naming what is missing.
     """
     condition = [k for k in RUN_KEYS if k not in ("run_id", "scheduler", "seed")] + _SHAPE
-    runs = _with_run_shapes(records).groupby([*condition, "scheduler", "seed"], dropna=False)
+    runs = with_run_shapes(records).groupby([*condition, "scheduler", "seed"], dropna=False)
     requests = runs["request_id"].nunique().rename("have").reset_index()
     _refuse_fewer(requests, [*condition, "seed"], "requests")
     seeds = requests.groupby([*condition, "scheduler"], dropna=False)["seed"].nunique()
@@ -79,7 +84,7 @@ def run_metrics(records: pd.DataFrame) -> pd.DataFrame:
         ValueError: a request failed or did not complete.
     """
     require_complete(records)
-    runs = _with_run_shapes(records).groupby([*RUN_KEYS, *_SHAPE], dropna=False)
+    runs = with_run_shapes(records).groupby([*RUN_KEYS, *_SHAPE], dropna=False)
     made = runs.agg(
         n_requests=("e2e_s", "size"),
         n_tpot=("tpot_s", "count"),
@@ -101,7 +106,7 @@ def pooled_p95(records: pd.DataFrame) -> pd.DataFrame:
     that matters. Columns: the keys of a cell, ``value`` and ``n`` (requests).
     """
     require_complete(records)
-    shaped = _with_run_shapes(records).rename(columns={"burst_rate": "burst"})
+    shaped = with_run_shapes(records).rename(columns={"burst_rate": "burst"})
     pools = shaped.groupby(CELL_KEYS, dropna=False)["e2e_s"]
     return pools.agg(value=lambda s: s.quantile(0.95), n="size").reset_index()
 
@@ -147,7 +152,61 @@ def mean_ratio_improvement_pct(
     return _improvement(_ratios(cells, policy, baseline, bursts), "mean")
 
 
-def _with_run_shapes(records: pd.DataFrame) -> pd.DataFrame:
+def matched_requests(records: pd.DataFrame, first: str, second: str) -> pd.DataFrame:
+    """Each request under two schedulers: ``e2e_s`` of both in seconds, and ``wins``.
+
+    Requests are paired by experiment, phases, burst rate, seed, shape and request id, as in
+    Figure 7 (section 10.5); ``first`` wins where it is strictly lower, so a tie is a loss.
+
+    Raises:
+        ValueError: one scheduler has a request that the other lacks.
+    """
+    keys = [*MATCH_KEYS, "arrival_s"]
+    ours, theirs = (
+        records.loc[records["scheduler"] == name, [*keys, "e2e_s"]] for name in (first, second)
+    )
+    pairs = ours.merge(theirs, on=keys, how="outer", suffixes=("", "_baseline"), indicator=True)
+    alone = pairs["_merge"] != "both"
+    if alone.any() or pairs.empty:
+        raise ValueError(f"{first!r} and {second!r}: {int(alone.sum())} requests have no match")
+    return pairs.drop(columns="_merge").assign(wins=pairs["e2e_s"] < pairs["e2e_s_baseline"])
+
+
+def paired_difference_pct(
+    runs: pd.DataFrame, first: str, second: str, metric: str = "e2e_mean_s"
+) -> pd.DataFrame:
+    """Mean difference of two schedulers over the same traces, with its 95% interval.
+
+    One difference per seed (first - second, in seconds), Student's t over the seeds; ``value``,
+    ``low`` and ``high`` are in percent of the second scheduler's mean, negative where the first
+    is lower. One row per cell, over the seeds that both have.
+    """
+    keys = [key for key in CELL_KEYS if key != "scheduler"]
+    table = runs.rename(columns={"burst_rate": "burst"})
+    ours, theirs = (
+        table.loc[table["scheduler"] == name, [*keys, "seed", metric]] for name in (first, second)
+    )
+    pairs = ours.merge(theirs, on=[*keys, "seed"], suffixes=("", "_baseline"))
+    pairs["difference"] = pairs[metric] - pairs[f"{metric}_baseline"]
+    groups = pairs.groupby(keys, dropna=False)
+    made = groups.agg(
+        mean=("difference", "mean"), sd=("difference", "std"), n=("difference", "size"),
+        baseline=(f"{metric}_baseline", "mean"),
+    ).reset_index()  # fmt: skip
+    half = half_width(made["sd"], made["n"])
+    for name, bound in (("value", 0), ("low", -half), ("high", half)):
+        made[name] = (made["mean"] + bound) / made["baseline"] * 100
+    return made[[*keys, "value", "low", "high", "n"]]
+
+
+def half_width(sd: pd.Series, n: pd.Series) -> pd.Series:
+    """Half of the 95% interval of a mean of ``n`` values with sample standard deviation ``sd``."""
+    from scipy.special import stdtrit
+
+    return stdtrit(n - 1, 1 - (1 - CONFIDENCE) / 2) * sd / np.sqrt(n)
+
+
+def with_run_shapes(records: pd.DataFrame) -> pd.DataFrame:
     """Replace token counts by those of the run: <NA> where the experiment mixes lengths."""
     runs = records.groupby(["source", "experiment", "run_id"])[_SHAPE]
     low, high = runs.transform("min"), runs.transform("max")

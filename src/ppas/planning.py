@@ -18,7 +18,7 @@ from jsonschema import Draft202012Validator
 from jsonschema.exceptions import best_match
 
 from ppas.config import CONF, ROOT, ConfigError, experiments, load, schedulers
-from ppas.digest import code_digest
+from ppas.digest import code_digest, content_digest
 from ppas.paper import outputs
 from ppas.runs import experiment_digest
 
@@ -74,7 +74,7 @@ class Plan:
         ]
 
 
-TARGET_OF = {"draw": "figures", "tabulate": "tables", "judge": "claims"}
+TARGET_OF = {"draw": "figures", "tabulate": "tables", "judge": "claims", "write": "report"}
 
 
 def plan_or_exit(settings: Mapping[str, Any]) -> Plan:
@@ -134,7 +134,7 @@ def plan_experiment(name: str, source: str, overrides: Sequence[str]) -> Experim
 
 
 def paper_outputs() -> list[Output]:
-    """Every figure, every table and the claims."""
+    """Every figure, every table, the claims and the report."""
     published = tuple(
         str(path.relative_to(ROOT)) for path in sorted((ROOT / "data/published").glob("*"))
     )
@@ -151,8 +151,18 @@ def paper_outputs() -> list[Output]:
     ]  # fmt: skip
     needs = outputs.claims_experiments(ROOT / outputs.CLAIMS)
     files = ("tables/claims.csv", "tables/claims.md")
-    return [*found, Output("judge", "claims", needs, files, published, "claims",
-                           output_code("tables", "render"))]  # fmt: skip
+    judged = Output("judge", "claims", needs, files, published, "claims",
+                    output_code("tables", "render"))  # fmt: skip
+    return [*found, judged, _report([*found, judged])]
+
+
+def _report(parts: list[Output]) -> Output:
+    """The report is made of the pictures and numbers of everything else."""
+    files = [file for part in parts for file in part.files if file.endswith((".png", ".csv"))]
+    needs = tuple(sorted({name for part in parts for name in part.experiments}))
+    page = PACKAGE / "paper" / "report" / "report.html.j2"
+    code = content_digest([output_code("report", "__init__"), page.read_text(encoding="utf-8")])
+    return Output("write", "report", needs, ("report.html",), tuple(files), "report", code)
 
 
 def output_code(package: str, name: str) -> str:

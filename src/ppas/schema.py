@@ -6,7 +6,7 @@ from typing import Any
 
 @dataclass
 class ModelConfig:
-    """Architecture facts of a model (from its config.json)."""
+    """Architecture facts of a model (config.json); defaults are those of a dense one."""
 
     name: str  # as the paper writes it
     repository: str
@@ -19,6 +19,13 @@ class ModelConfig:
     head_size: int
     weight_gib: float
     kv_bytes: int  # per element of a key or value
+    attention_layers: int | None = None  # layers that keep keys and values; all by default
+    linear_layers: int = 0  # linear-attention or state-space layers
+    state_mib: float = 0.0  # recurrent state of one request, over its linear layers
+    experts: int = 0  # per mixture-of-experts layer
+    experts_active: int = 0  # of these, how many a token visits
+    active_parameters_b: float | None = None  # 1e9 that a token meets; by default all, 2 bytes each
+    fp4_parameters_b: float = 0.0  # of these, how many are multiplied in 4 bits
 
 
 @dataclass
@@ -29,6 +36,7 @@ class HardwareConfig:
     memory_gib: float
     memory_bandwidth_gb_s: float
     dense_bf16_tflop_s: float
+    dense_fp4_tflop_s: float = 0.0  # 0: no 4-bit arithmetic; such weights are then widened
 
 
 @dataclass

@@ -1,15 +1,27 @@
 """Calibration: finds what made the data, sees static rows only, and is what is committed."""
 
 import numpy as np
+import pandas as pd
 import pytest
 import yaml
 
 from ppas.config import CONF, ROOT, ConfigError, load
 from ppas.simulator import calibration
-from ppas.simulator.calibration import Cell, datasheet_start, fit, predict, published_cells
+from ppas.simulator.calibration import (
+    Cell,
+    datasheet_start,
+    fit,
+    leave_one_rate_out,
+    predict,
+    published_cells,
+    relative_errors,
+    starting_point,
+    summary,
+)
 from ppas.simulator.cost_model import CostModel, Work, step_time
 
 PRIMARY = "experiment=rtx5090_primary"
+PAIRS = sorted(path.stem for path in (CONF / "cost_model").glob("*.yaml"))
 STATIC = [{"table": "9", "schedulers": ["MBT 1k", "MBT 2k", "MBT 4k", "MBT 8k", "MBT 16k"]}]
 
 
@@ -18,7 +30,9 @@ def config():
     return load([PRIMARY])
 
 
-def test_fit_recovers_the_cost_model_that_made_the_data(config):
+def test_fit_recovers_the_cost_model_that_made_the_data(config, monkeypatch):
+    # The step in use is wide for the sake of noisy data and stops 2% short; these have no noise.
+    monkeypatch.setattr(calibration, "STEP", 1e-3)
     start = datasheet_start(config)
     true = CostModel(*(value * factor for value, factor in
                        zip(start, (1.2, 0.7, 0.8, 1.2, 1.3, 1.3, 1.2, 0.8, 1.1, 1.2),
@@ -26,8 +40,8 @@ def test_fit_recovers_the_cost_model_that_made_the_data(config):
     wanted = [{"table": "9", "schedulers": ["MBT 2k", "MBT 16k"]}]
     cells = published_cells(config, wanted)
     made = [cell._replace(published=predict(cell, true)) for cell in cells]
-    found, errors = fit(made, start, progress=lambda line: None)
-    assert np.abs(errors).max() < 0.02
+    found = fit(made, start, progress=lambda line: None)
+    assert np.abs(relative_errors(made, found)).max() < 0.02
     # With one prompt length, per-token and attention cost can trade; a prefill's time cannot.
     alone = Work(16384, 16384, 16384**2 / 2, 0, 0, 0)
     assert step_time(start, alone) != pytest.approx(step_time(true, alone), rel=0.05)
@@ -51,15 +65,74 @@ def test_cells_are_the_published_means(config):
     assert len(cells["MBT 2k", 0.4].runs) == 5
 
 
-def test_error_recorded_with_the_coefficients_is_true(config):
-    recorded = config.cost_model.fit["errors"]
+@pytest.mark.parametrize("pair", PAIRS)
+def test_errors_recorded_with_the_coefficients_are_true(pair):
+    spec = yaml.safe_load((CONF / "cost_model" / f"{pair}.yaml").read_text())["fit"]
+    config = load([f"experiment={spec['experiment']}"])
     cost = CostModel(**vars(config.cost_model.coefficients))
-    cells = published_cells(config, STATIC)
-    errors = np.array([abs(predict(c, cost) / c.published - 1) for c in cells])
-    assert 100 * errors[:, 0].mean() == pytest.approx(
-        recorded["mean_abs_error_pct"]["e2e_mean_s"], abs=0.01
-    )
-    assert 100 * errors[:, 0].max() == pytest.approx(recorded["worst_e2e_error_pct"], abs=0.01)
+    recorded = {key: value for key, value in spec["errors"].items() if key != "left_out"}
+    assert summary(relative_errors(published_cells(config, spec["cells"]), cost)) == recorded
+
+
+def test_given_coefficients_are_kept_and_come_from_figure_5_and_the_datasheet(config):
+    given = config.cost_model.fit["given"]
+    fitted = vars(config.cost_model.coefficients)
+    assert {name: fitted[name] for name in given} == given
+    tokens, chunks, layers = 16384, 8, config.model.layers
+    in_one, in_eight = 5.83e-3, 7.21e-3  # s per layer, section 6.1
+    assert given["attention"] == pytest.approx(layers * in_one / (tokens**2 / 2), rel=1e-3)
+    found_computed = sum(k * tokens / chunks for k in range(chunks))
+    reload = layers * (in_eight - in_one) / found_computed
+    assert given["kv_reload"] == pytest.approx(reload, rel=1e-3)
+    sheet = datasheet_start(config)
+    assert given["kv_decode"] == pytest.approx(sheet.kv_decode, rel=1e-3)
+    assert given["kv_mixed"] == pytest.approx(sheet.kv_mixed, rel=1e-3)
+
+
+def test_a_neighbour_is_scaled_by_the_datasheets(config):
+    smaller = load(["experiment=rtx5090_models_qwen2_5_0_5b"])
+    start = starting_point(smaller, {"prior": "qwen2_5_3b_rtx5090", "start": {"kv_tail": 1.0}})
+    ratio = smaller.model.weight_gib / config.model.weight_gib
+    near = config.cost_model.coefficients
+    assert start.per_token == pytest.approx(near.per_token * ratio)
+    assert start.client_submit == pytest.approx(near.client_submit)
+    assert start.kv_tail == 1.0
+
+
+def test_left_out_errors_recorded_are_true():
+    config = load(["experiment=rtx5090_homogeneous_nemotron_30b"])
+    spec = config.cost_model.fit
+    cells = published_cells(config, spec["cells"])
+    unseen = leave_one_rate_out(cells, starting_point(config, spec))
+    assert sorted(unseen) == [0.5, 1.0, 1.5, 2.0]
+    # Not to the last digit: least squares may stop elsewhere on another machine.
+    errors = summary(np.concatenate(list(unseen.values())))["mean_abs_error_pct"]["e2e_mean_s"]
+    recorded = spec["errors"]["left_out"]["mean_abs_error_pct"]["e2e_mean_s"]
+    assert errors == pytest.approx(recorded, abs=0.5)
+    assert leave_one_rate_out(cells[:2], starting_point(config, spec)) == {}
+
+
+# Mean E2E error in percent of the P-PAS cells, which no fit has seen: on average, at worst.
+HELD_OUT = {
+    9: ("rtx5090_primary", 4, 10),
+    10: ("rtx5090_primary_high_load", 4, 10),
+    11: ("rtx5090_models_smollm3_3b", 4, 10),
+    13: ("a100_qwen2_5_3b", 4, 10),
+    14: ("rtx5090_homogeneous_qwen3_8_27b", 1.5, 4),
+    15: ("rtx5090_homogeneous_nemotron_30b", 1.5, 4),
+}
+
+
+@pytest.mark.parametrize("table", HELD_OUT)
+def test_adaptive_cells_are_predicted(table):
+    experiment, average, worst = HELD_OUT[table]
+    config = load([f"experiment={experiment}"])
+    cells = published_cells(config, [{"table": table, "schedulers": ["P-PAS"]}])
+    cost = CostModel(**vars(config.cost_model.coefficients))
+    errors = 100 * np.abs(relative_errors(cells, cost))
+    assert errors[:, 0].mean() <= average
+    assert errors[:, 0].max() <= worst
+    assert errors[:, 4].mean() <= 1.6
 
 
 def test_unpublished_runs_are_refused(config):
@@ -71,12 +144,11 @@ def test_table_5_prefill_is_predicted(config):
     """A check outside the fit: one 16k prefill on an idle GPU (Table 5)."""
     cost = CostModel(**vars(config.cost_model.coefficients))
     tokens = 16384
-    rows = (ROOT / "data/published/table05.csv").read_text().splitlines()
-    published = next(
-        float(row.split(",")[-2]) for row in rows if "Qwen2.5-3B" in row and "MBT16k" in row
-    )
+    rows = pd.read_csv(ROOT / "data/published/table05.csv")
+    chosen = rows["model"].eq("Qwen2.5-3B") & rows["scheduler"].fillna("").str.endswith("16k")
+    published = rows.loc[chosen, "value"].item()
     alone = 1000 * step_time(cost, Work(tokens, tokens, tokens**2 / 2, 0, 0, 0))
-    assert alone == pytest.approx(published, rel=0.1)
+    assert alone == pytest.approx(published, rel=0.05)
 
 
 def test_written_file_is_read_back(config, tmp_path):

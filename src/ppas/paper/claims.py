@@ -6,15 +6,23 @@ from pathlib import Path
 import pandas as pd
 import yaml
 
-from ppas.paper import rules, tidy
-from ppas.paper.rules import FAILS, HOLDS, INCONCLUSIVE, Finding, MissingCell, Side
+from ppas.paper import outputs, rules, tidy
+from ppas.paper.finding import (
+    FAILS,
+    HOLDS,
+    INCONCLUSIVE,
+    NOT_EVALUATED,
+    Finding,
+    MissingCell,
+    Side,
+)
 from ppas.paper.study import Study
-from ppas.paper.tables.render import markdown_grid
+from ppas.paper.tables.render import markdown_grid, short
 
 COLUMNS = [
     "id", "quote", "where", "rule", "tolerance", "published", "got", "source", "verdict",
 ]  # fmt: skip
-ORDER = [FAILS, INCONCLUSIVE, HOLDS]
+ORDER = [FAILS, INCONCLUSIVE, NOT_EVALUATED, HOLDS]
 FIELDS = {"id", "quote", "where", "rule", "tolerance", "experiments"}
 
 
@@ -58,7 +66,7 @@ def to_markdown(verdicts: pd.DataFrame) -> str:
     grid = markdown_grid(shown.rename(columns=str.capitalize))
     note = (
         "A rule is asked of our numbers (got) and of the paper's (published); a claim holds when "
-        "both bear it. Two schedulers that differ by inconclusive_pct or less are not told apart."
+        "both bear it. Two schedulers that differ by inconclusive pct or less are not told apart."
     )
     return f"# Claims: {summary}\n\n{note} Sources: {sources}.\n\n{grid}\n"
 
@@ -66,7 +74,7 @@ def to_markdown(verdicts: pd.DataFrame) -> str:
 def describe(rule: dict) -> str:
     """A rule as one sentence."""
     fields = {
-        key: ", ".join(map(str, value)) if isinstance(value, list) else value
+        key: ", ".join(short(str(item)) for item in (value if isinstance(value, list) else [value]))
         for key, value in rule.items()
     }
     return rules.DESCRIPTIONS[rule["kind"]].format(**fields)
@@ -74,8 +82,9 @@ def describe(rule: dict) -> str:
 
 def _verdicts(claim: dict, study: Study) -> Iterator[dict]:
     rule, tolerance = claim["rule"], claim["tolerance"]
-    paper = _paper(rule, study)
-    for ours in _ours(claim["experiments"], study):
+    tables = rule["table"] if isinstance(rule.get("table"), list) else [rule.get("table")]
+    paper = _paper(rule, tables, study)
+    for ours in _ours(claim["experiments"], tables, study):
         try:
             found = rules.RULES[rule["kind"]](rule, tolerance, ours, paper)
         except MissingCell as missing:
@@ -93,27 +102,41 @@ def _verdicts(claim: dict, study: Study) -> Iterator[dict]:
         }
 
 
-def _paper(rule: dict, study: Study) -> Side:
-    if "table" not in rule:
-        return Side(tidy.PUBLISHED, pd.DataFrame())
-    cells = study.published(rule.get("cells", rule["table"]))
-    return Side(tidy.PUBLISHED, cells, printed=study.published(rule["table"]))
+def _paper(rule: dict, tables: list[int | None], study: Study) -> Side:
+    if tables == [None]:
+        return Side(tidy.PUBLISHED)
+    printed = pd.concat([outputs.printed(table, study) for table in tables], ignore_index=True)
+    if "cells" in rule:
+        return Side(tidy.PUBLISHED, study.published(rule["cells"]), printed=printed)
+    return Side(tidy.PUBLISHED, printed, printed=printed)
 
 
-def _ours(experiments: list[str], study: Study) -> list[Side]:
+def _ours(experiments: list[str], tables: list[int | None], study: Study) -> Iterator[Side]:
+    """One side per source; a claim without experiments is about what the paper prints."""
+    if not experiments:
+        yield Side(tidy.PUBLISHED)
+        return
     cells = pd.concat([study.cells(name) for name in experiments], ignore_index=True)
     records = pd.concat([study.records(name) for name in experiments], ignore_index=True)
-    return [
-        Side(source, cells[cells["source"] == source], records[records["source"] == source])
-        for source in sorted(pd.unique(cells["source"]))
-    ]
+    built = [outputs.table_rows(table, study) for table in tables if table is not None]
+    rows = pd.concat(built, ignore_index=True) if built else pd.DataFrame(columns=tidy.COLUMNS)
+    for source in sorted(pd.unique(cells["source"])):
+        mine = (frame[frame["source"] == source] for frame in (cells, records))
+        yield Side(
+            source,
+            *mine,
+            rows=rows[rows["source"] == source],
+            study=study,
+            experiments=tuple(experiments),
+        )
 
 
 def _text(tolerance: dict) -> str:
-    parts = [
-        f"{key}: {', '.join(f'{k} {v}' for k, v in value.items())}"
-        if isinstance(value, dict)
-        else f"{key} {value}"
-        for key, value in tolerance.items()
-    ]
+    """The limits of a claim, each once, with the metrics that share it."""
+    parts = []
+    for key, value in tolerance.items():
+        limits = value if isinstance(value, dict) else {"": value}
+        same = {limit: [m for m, v in limits.items() if v == limit] for limit in limits.values()}
+        texts = [f"{limit} {', '.join(map(short, names))}".strip() for limit, names in same.items()]
+        parts.append(f"{key.replace('_', ' ')} {'; '.join(texts)}")
     return "; ".join(parts) or "exact"

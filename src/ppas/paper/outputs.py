@@ -6,6 +6,7 @@ it builds its DAG, so nothing heavy is imported here.
 """
 
 import ast
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 
@@ -39,6 +40,24 @@ def claims_experiments(claims: Path = CLAIMS) -> tuple[str, ...]:
 
     entries = yaml.safe_load(claims.read_text(encoding="utf-8"))
     return tuple(sorted({name for entry in entries for name in entry["experiments"]}))
+
+
+def table_module(number: int) -> str:
+    """Name of the module that makes a table of the paper."""
+    (name,) = [name for name in tables() if name.startswith(f"table{number:02d}_")]
+    return name
+
+
+@cache
+def table_rows(number: int, study):
+    """A table of the paper as its module builds it: tidy rows."""
+    return import_module(f"ppas.paper.tables.{table_module(number)}").build(study)
+
+
+def printed(number: int, study):
+    """What the paper prints for a table; a module may add numbers that the text prints."""
+    module = import_module(f"ppas.paper.tables.{table_module(number)}")
+    return module.printed(study) if hasattr(module, "printed") else study.published(number)
 
 
 def build_table(name: str, study, out_dir: Path) -> list[Path]:
@@ -79,6 +98,13 @@ def build_claims(study, out_dir: Path) -> list[Path]:
         _write(Path(out_dir) / "claims.csv", claims.to_csv(verdicts)),
         _write(Path(out_dir) / "claims.md", claims.to_markdown(verdicts)),
     ]
+
+
+def build_report(figures_dir: Path, tables_dir: Path, path: Path) -> Path:
+    """Write the report from the files of every other output."""
+    from ppas.paper.report import render_report
+
+    return _write(path, render_report(Path(figures_dir), Path(tables_dir)))
 
 
 def _constants(package: str, constant: str, default: tuple[str, ...]) -> dict:

@@ -1,7 +1,9 @@
 """Read access to what was run (``results/``) and to what the paper prints (``data/published/``)."""
 
+import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -25,7 +27,7 @@ class Study:
         conf: Path = Path("conf"),
     ) -> None:
         self.results_dir, self.published_dir, self.conf_dir = map(Path, (results, published, conf))
-        self._cache: dict[tuple[str, str], pd.DataFrame] = {}
+        self._cache: dict[tuple[str, str], Any] = {}
 
     def records(self, experiment: str) -> pd.DataFrame:
         """One row per request (times in seconds, lengths in tokens), every request complete."""
@@ -43,12 +45,20 @@ class Study:
         """One row per scheduler step (seconds, tokens), with ``source`` and ``experiment``."""
         return self._once("steps", experiment, self._read_steps)
 
+    def config(self, experiment: str) -> dict[str, Any]:
+        """The configuration that an experiment was run with, as its manifest keeps it."""
+        return self._once("config", experiment, self._read_config)
+
     def published(self, table_id: int | str) -> pd.DataFrame:
-        """The paper's table as printed, tidy; ``burst`` and ``table`` are strings."""
-        name = f"table{int(table_id):02d}.csv"
+        """The paper's table as printed, tidy; ``burst`` and ``table`` are strings.
+
+        A number names a table; ``text`` and ``fig05`` what the text and that figure print.
+        """
+        number = str(table_id)
+        name = f"table{int(number):02d}.csv" if number.isdecimal() else f"{number}.csv"
         return self._once("published", name, self._read_published)
 
-    def _once(self, kind: str, name: str, make: Callable[[str], pd.DataFrame]) -> pd.DataFrame:
+    def _once(self, kind: str, name: str, make: Callable[[str], Any]) -> Any:
         if (kind, name) not in self._cache:
             self._cache[kind, name] = make(name)
         return self._cache[kind, name]
@@ -72,6 +82,12 @@ class Study:
             for path in paths
         ]
         return pd.concat(logs, ignore_index=True)
+
+    def _read_config(self, experiment: str) -> dict[str, Any]:
+        paths = sorted(self.results_dir.glob(f"*/{experiment}/{MANIFEST}"))
+        if not paths:
+            raise _missing(self.results_dir / "simulated" / experiment / MANIFEST)
+        return json.loads(paths[0].read_text(encoding="utf-8"))["config"]
 
     def _read_published(self, name: str) -> pd.DataFrame:
         text = dict.fromkeys(("table", "model", "hardware", "burst", "scheduler", "metric"), str)

@@ -1,13 +1,19 @@
 """Our cells beside the paper's, one row per cell and source: the form of every table."""
 
+from collections.abc import Iterable
+from typing import Any
+
 import pandas as pd
 
-KEYS = ["model", "hardware", "prompt_tokens", "output_tokens", "burst", "scheduler", "metric"]
+SETTING = ["model", "hardware", "prompt_tokens", "output_tokens"]
+KEYS = [*SETTING, "burst", "scheduler", "metric"]
+SD = ":sd"  # ends the metric of a row that holds a standard deviation over seeds
 COLUMNS = ["table", *KEYS, "published", "value", "std", "source"]
 PUBLISHED = "published"
 SOURCES = {
     "measured": "a real vLLM server on the named hardware",
     "simulated": "our discrete-event simulator, calibrated on published static rows only",
+    "configured": "set in conf/, which decides what is run",
     PUBLISHED: "printed in the paper",
 }
 
@@ -29,9 +35,35 @@ def beside(published: pd.DataFrame, cells: pd.DataFrame) -> pd.DataFrame:
     return in_paper_order(both, published)[COLUMNS].reset_index(drop=True)
 
 
-def burst_label(burst: float | str) -> str:
-    """The paper's spelling of a burst rate: ``1.0``, not ``1``."""
-    return burst if isinstance(burst, str) else str(float(burst))
+def with_sd(rows: pd.DataFrame) -> pd.DataFrame:
+    """The rows, and one more for each that has a standard deviation: metric ``NAME:sd``."""
+    spread = rows.dropna(subset=["std"])
+    spread = spread.assign(metric=spread["metric"] + SD, value=spread["std"], std=None)
+    return pd.concat([rows, spread.astype({"std": float})], ignore_index=True)
+
+
+def rows_of(
+    config: dict[str, Any], source: str, values: Iterable[tuple[str | None, str | None, str, float]]
+) -> pd.DataFrame:
+    """Tidy rows about the model and GPU of ``config`` from (burst, scheduler, metric, value)."""
+    rows = pd.DataFrame(values, columns=["burst", "scheduler", "metric", "value"])
+    setting = {"model": config["model"]["name"], "hardware": config["hardware"]["name"]}
+    rows = rows.assign(**setting, prompt_tokens=pd.NA, output_tokens=pd.NA, source=source)
+    return rows.astype({"value": float, "prompt_tokens": "Int64", "output_tokens": "Int64"})
+
+
+def select(rows: pd.DataFrame, **wanted) -> pd.DataFrame:
+    """Rows whose columns have the wanted values; a missing value equals a missing one."""
+    for key, value in wanted.items():
+        rows = rows[rows[key].isna() if pd.isna(value) else rows[key].eq(value).fillna(False)]
+    return rows
+
+
+def burst_label(burst: float | str | None) -> str | None:
+    """The paper's spelling of a burst rate: ``1.0``, not ``1``; rows without one keep none."""
+    if isinstance(burst, str) or pd.isna(burst):
+        return burst
+    return str(float(burst))
 
 
 def in_paper_order(rows: pd.DataFrame, published: pd.DataFrame) -> pd.DataFrame:

@@ -30,6 +30,7 @@ class EngineOptions(NamedTuple):
     watermark_blocks: int  # kept free when a request is admitted beside others
     reserve_full_prompt: bool  # admit a request only if its whole prompt fits now
     steps_in_flight: int  # 2 for asynchronous scheduling, 1 for synchronous
+    state_blocks: int = 0  # held by a request besides its tokens' blocks: recurrent state
 
 
 REQUEST = np.dtype(
@@ -108,9 +109,10 @@ def take_snapshot(s, now, budget_limit):
 
 
 @njit(cache=True)
-def blocks_short(request, tokens, block_size):
+def blocks_short(request, tokens, options):
     """KV blocks that a request still lacks to hold ``tokens``."""
-    return (tokens + block_size - 1) // block_size - request.blocks
+    size = options.block_size
+    return options.state_blocks + (tokens + size - 1) // size - request.blocks
 
 
 @njit(cache=True)
@@ -129,10 +131,10 @@ def preempt_newest(s):
 
 
 @njit(cache=True)
-def give(s, i, tokens, chunks, planned, block_size):
+def give(s, i, tokens, chunks, planned, options):
     """Give request ``i`` the next chunk of the step and the KV blocks for it."""
     r = s.requests[i]
-    need = blocks_short(r, r.computed + tokens, block_size)
+    need = blocks_short(r, r.computed + tokens, options)
     s.counts[0].free_blocks -= need
     r.blocks += need
     chunks[planned].request = i
@@ -152,12 +154,12 @@ def schedule_running(s, budget, options, chunks):
             continue
         tokens = min(r.prompt + r.generated + r.in_flight - r.computed, budget)
         end, victim = r.computed + tokens, -1
-        while victim != i and blocks_short(r, end, options.block_size) > s.counts[0].free_blocks:
+        while victim != i and blocks_short(r, end, options) > s.counts[0].free_blocks:
             victim = preempt_newest(s)
             preempted = True
         if victim == i:
             break
-        give(s, i, tokens, chunks, planned, options.block_size)
+        give(s, i, tokens, chunks, planned, options)
         planned += 1
         budget -= tokens
     return planned, budget, preempted
@@ -173,13 +175,13 @@ def schedule_waiting(s, budget, options, chunks, planned):
         tokens = min(whole, budget)
         fit = whole if options.reserve_full_prompt else tokens
         watermark = options.watermark_blocks if c.running > 0 else 0
-        if blocks_short(s.requests[i], fit, options.block_size) + watermark > c.free_blocks:
+        if blocks_short(s.requests[i], fit, options) + watermark > c.free_blocks:
             break
         c.head += 1
         s.running[c.running] = i
         c.running += 1
         s.requests[i].running = True
-        give(s, i, tokens, chunks, planned, options.block_size)
+        give(s, i, tokens, chunks, planned, options)
         planned += 1
         budget -= tokens
     return planned

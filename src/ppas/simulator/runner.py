@@ -9,7 +9,7 @@ from ppas.runs import Run
 from ppas.schema import Config
 from ppas.simulator.cost_model import CostModel
 from ppas.simulator.engine import REQUEST, EngineOptions, simulate
-from ppas.sizing import kv_blocks
+from ppas.sizing import kv_blocks, state_blocks
 from ppas.workload import Trace
 
 
@@ -33,6 +33,7 @@ def engine_options(config: Config, run: Run) -> EngineOptions:
         watermark_blocks=int(engine.watermark * (blocks + 1)),  # vLLM counts its null block
         reserve_full_prompt=engine.reserve_full_prompt,
         steps_in_flight=2 if engine.async_scheduling else 1,
+        state_blocks=state_blocks(config),
     )
 
 

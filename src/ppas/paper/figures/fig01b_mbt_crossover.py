@@ -11,10 +11,12 @@ SCHEDULERS = ("MBT 2k", "MBT 16k")
 
 
 def plot(study: Study) -> Figure:
-    """Average E2E latency in seconds against the burst rate."""
+    """Average E2E latency in seconds against the burst rate; a faint dot for each seed."""
     points = latency.average_latency(study.published(9), study.cells(*EXPERIMENTS))
     points = points[points["scheduler"].isin(SCHEDULERS)]
     figure, axes = plt.subplots(figsize=style.SINGLE)
+    runs = study.runs(*EXPERIMENTS)
+    latency.draw_seeds(axes, runs[runs["scheduler"].isin(SCHEDULERS)])
     latency.draw(axes, points)
     axes.set(xlabel=latency.LABEL_X, ylabel=latency.LABEL_Y, ylim=(0, None))
     axes.set_xticks(sorted(points["burst"].unique()))

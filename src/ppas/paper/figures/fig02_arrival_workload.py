@@ -25,8 +25,9 @@ def plot(study: Study) -> Figure:
     phases = parse_phases(PHASES)
     durations, rates = zip(*phases, strict=True)
     edges = [0, *accumulate(durations)]
+    parts = style.BROKEN_HEIGHTS
     figure, (burst, steady, rug) = plt.subplots(
-        nrows=3, sharex=True, figsize=style.SINGLE, height_ratios=style.BROKEN_HEIGHTS
+        nrows=len(parts), sharex=True, figsize=style.SINGLE, height_ratios=parts
     )
     _rates(burst, steady, rates, edges)
     rug.eventplot(poisson_arrivals(phases, SEED), **style.TICK)

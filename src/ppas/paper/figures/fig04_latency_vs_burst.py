@@ -20,7 +20,7 @@ def plot(study: Study) -> Figure:
     axes.set(xlabel=latency.LABEL_X, ylabel=latency.LABEL_Y, ylim=(0, None))
     axes.set_xticks(sorted(points["burst"].unique()))
     _inset(axes, points)
-    style.legend_above(axes, latency.handles(points), columns=4)
+    style.legend_above(axes, latency.handles(points), columns=style.LEGEND_COLUMNS)
     return figure
 
 

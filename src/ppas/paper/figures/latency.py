@@ -28,6 +28,14 @@ def draw(axes: Axes, points: pd.DataFrame) -> None:
         axes.plot(line["burst"], line["value"], **looks[name] | style.source_look(source))
 
 
+def draw_seeds(axes: Axes, runs: pd.DataFrame) -> None:
+    """A faint dot per seed: average E2E in seconds of one run."""
+    looks = style.scheduler_look(list(pd.unique(runs["scheduler"])))
+    for name, rows in runs.groupby("scheduler", sort=False):
+        look = {"color": looks[name]["color"]} | style.SEEDS
+        axes.plot(rows["burst_rate"], rows["e2e_mean_s"], **look)
+
+
 def handles(points: pd.DataFrame) -> list[Line2D]:
     """Legend entries: schedulers in colour, then sources in grey."""
     looks = style.scheduler_look(list(pd.unique(points["scheduler"])))

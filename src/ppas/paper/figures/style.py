@@ -4,7 +4,6 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 
 import matplotlib as mpl
-import seaborn as sns
 from matplotlib import pyplot as plt
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -13,14 +12,26 @@ from matplotlib.lines import Line2D
 from ppas.paper.tidy import PUBLISHED, SOURCES
 
 COLUMN_IN = 3.4  # width of a column of the paper, inches
+TEXT_IN = 7.0  # width of its text, inches
 SINGLE = (COLUMN_IN, 2.1)
 TALL = (COLUMN_IN, 2.6)
+STRIP = (TEXT_IN, 1.3)
+WALLS = (COLUMN_IN, 2.75)
+MAPS = (TEXT_IN, 2.3)
 INSET = (0.1, 0.55, 0.36, 0.36)  # left, bottom, width, height in axes units
 INSET_MARGIN = 0.15
 BROKEN_HEIGHTS = (3, 3, 1)  # upper and lower part of a broken axis, then the arrivals
 TIMELINE_HEIGHTS = (2, 1)
 DPI = 300
+INK = "0.15"
 RC = {
+    "axes.axisbelow": True,
+    "axes.edgecolor": INK,
+    "axes.labelcolor": INK,
+    "text.color": INK,
+    "xtick.color": INK,
+    "ytick.color": INK,
+    "lines.solid_capstyle": "round",
     "font.family": "DejaVu Sans",  # ships with matplotlib: the same glyphs on every machine
     "font.size": 7,
     "axes.labelsize": 7,
@@ -42,7 +53,11 @@ RC = {
     "pdf.fonttype": 42,
     "svg.hashsalt": "ppas",
 }
-_COLOURS = sns.color_palette("colorblind")
+# Seaborn's "colorblind" palette.
+_COLOURS = [
+    "#0173B2", "#DE8F05", "#029E73", "#D55E00", "#CC78BC",
+    "#CA9161", "#FBAFE4", "#949494", "#ECE133", "#56B4E9",
+]  # fmt: skip
 _MARKERS = ["o", "s", "^", "D", "v", "P", "X", "<", ">", "*"]
 # P-PAS in vermilion everywhere; fixed MBTs in cooler colours.
 SCHEDULER_COLOURS = {
@@ -69,14 +84,34 @@ TICK_KEY = {
 }
 PREFILLS = {"color": _COLOURS[0], "label": r"prefills $N_p$"}
 DECODES = {"color": _COLOURS[1], "label": r"decodes $N_d$"}
-BUDGET = {"color": "0.15"}
+BUDGET = {"color": INK}
+TITLE_PAD = 16  # points, over a legend of one row
+LEGEND_COLUMNS = 4
+SEEDS = {"marker": ".", "markersize": 2.2, "alpha": 0.35, "linestyle": "none", "zorder": 1}
+BAR = {"width": 0.55, "edgecolor": INK, "linewidth": 0.5, "hatch": "////"}  # hatched: published
+BAR_MARGIN = 0.25
+BUDGET_BAR = (0.8, 0.14, 0.34)  # of a place: width, height, distance from its middle
+BOX = {"boxstyle": "round,pad=0.5", "facecolor": "0.96", "edgecolor": INK, "linewidth": 0.7}
+CHOICE = BOX | {"facecolor": _COLOURS[1] + "33"}
+ARROW = {"arrowstyle": "-|>", "color": INK, "linewidth": 0.8, "shrinkA": 1, "shrinkB": 1}
+ABOVE_TEXT = 4  # the layer over boxes
+SMALL_BUDGET = {"facecolor": _COLOURS[3], "edgecolor": "none"}
+LARGE_BUDGET = {"facecolor": _COLOURS[0], "edgecolor": "none"}
+PREFILL_STEP = {"facecolor": _COLOURS[0], "edgecolor": "white", "linewidth": 0.6}
+DECODE_STEP = {"facecolor": _COLOURS[7], "edgecolor": "white", "linewidth": 0.3}
+TOKEN = {"color": _COLOURS[1], "marker": "v", "markersize": 3.2, "linestyle": "none"}
+FASTER, NOT_FASTER = _COLOURS[2], "0.75"
+WALL = {"edgecolors": "white", "linewidth": 0.3}
+HEAT_MAP = "YlOrBr"
+HEAT_DARK = 0.6  # share of the colour scale beyond which its text is white
+NUMBER = {"ha": "center", "va": "center", "fontsize": 5.8}
+SMALL_TEXT = {"fontsize": 6}
 STEP = {"drawstyle": "steps-post", "linewidth": 0.8}
 
 
 def theme() -> AbstractContextManager:
-    """Context in which figures are drawn and saved: seaborn's paper context, ticks style."""
-    rc = sns.axes_style("ticks") | sns.plotting_context("paper") | RC
-    return mpl.rc_context(rc)
+    """Context in which figures are drawn and saved."""
+    return mpl.rc_context(RC)
 
 
 def scheduler_look(schedulers: list[str]) -> dict[str, dict]:

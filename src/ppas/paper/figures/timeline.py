@@ -91,7 +91,7 @@ def draw(
     figure.align_ylabels()
     handles = upper.get_legend_handles_labels()[0]
     style.legend_above(upper, handles, columns=len(handles))
-    upper.set_title(title, pad=16)
+    upper.set_title(title, pad=style.TITLE_PAD)
     return figure
 
 

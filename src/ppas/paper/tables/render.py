@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import pandas as pd
 
-from ppas.paper.tidy import KEYS, PUBLISHED, SOURCES
+from ppas.paper.tidy import KEYS, PUBLISHED, SD, SETTING, SOURCES
 
 LABELS = {
     "e2e_mean_s": "Avg. E2E [s]",
@@ -22,6 +22,23 @@ LABELS = {
     "improvement_pct:ttft": "Avg. TTFT [%]",
     "improvement_pct:tpot": "Avg. TPOT [%]",
     "improvement_pct:makespan": "Makespan [%]",
+    "request_wins_pct": "Requests faster [%]",
+    "matched_requests": "Matched requests",
+    "prefill_ms": "Prefill [ms]",
+    "reduction_pct": "Reduction [%]",
+    "sm_pct": "SM throughput [%]",
+    "l2_hit_pct": "L2 hits [%]",
+    "dram_pct": "DRAM throughput [%]",
+    "b_max_tokens": "B_max [tokens]",
+    "b_cap_tokens": "B_cap [tokens]",
+    "t_large_tokens": "T_large [tokens]",
+    "before_s": "Before [s]",
+    "before_rate": "Rate before [req/s]",
+    "burst_s": "Burst [s]",
+    "after_s": "After [s]",
+    "after_rate": "Rate after [req/s]",
+    "burst_rate_low": "Low burst rate [req/s]",
+    "burst_rate_high": "High burst rate [req/s]",
     "model": "Model",
     "hardware": "Hardware",
     "prompt_tokens": "Prompt tokens",
@@ -30,22 +47,44 @@ LABELS = {
     "scheduler": "Scheduler",
     "metric": "Metric",
 }
-DIGITS = {"tpot_mean_s": 4}  # as the paper prints; see ``digits``
-SHAPE = ["model", "hardware", "prompt_tokens", "output_tokens"]
+# As the paper prints; see ``digits``.
+DIGITS = {"tpot_mean_s": 4, "matched_requests": 0, "prefill_ms": 1, "reduction_pct": 1}
+DIGITS |= dict.fromkeys(("sm_pct", "l2_hit_pct", "dram_pct"), 2)
+DIGITS |= dict.fromkeys(("b_max_tokens", "b_cap_tokens", "t_large_tokens"), 0)
+DIGITS |= dict.fromkeys(("before_s", "burst_s", "after_s"), 0)
+DIGITS |= dict.fromkeys(("before_rate", "after_rate", "burst_rate_low", "burst_rate_high"), 2)
 
 
 @dataclass(frozen=True)
 class Layout:
-    """Which keys name the rows, which one the columns, and whether the lowest value is bold."""
+    """Which keys name the rows, which one the columns, and whether the lowest value is bold.
+
+    ``decimals`` is for percentages that the paper prints with more than one; ``burst`` says what
+    the rows' burst column holds.
+    """
 
     rows: tuple[str, ...] = ("burst", "scheduler")
     columns: str = "metric"
     bold_lowest: bool = True
+    decimals: int | None = None
+    burst: str = LABELS["burst"]
 
 
-def digits(metric: str) -> int:
-    """Decimals that the paper prints: 4 for TPOT, 1 for percentages, 3 for other times."""
-    return DIGITS.get(metric, 1 if "pct" in metric else 3)
+def label(name: str) -> str:
+    """How a reader sees a metric or a key."""
+    return LABELS.get(name, name)
+
+
+def short(name: str) -> str:
+    """A metric's label without its unit, for running text."""
+    return label(name).split(" [")[0]
+
+
+def digits(metric: str, percent: int | None = None) -> int:
+    """Decimals that the paper prints: ``percent`` or 1 for percentages, 3 for times, 4 for TPOT."""
+    if percent is not None and "pct" in metric:
+        return percent
+    return DIGITS.get(metric.removesuffix(SD), 1 if "pct" in metric else 3)
 
 
 def to_csv(table: pd.DataFrame) -> str:
@@ -57,7 +96,7 @@ def to_markdown(table: pd.DataFrame, title: str, layout: Layout) -> str:
     """Heading, GitHub table and a note on the sources."""
     wide = spread(table, layout, bold="**{}**".format).reset_index()
     wide.columns = [" ".join(filter(None, name)) for name in wide.columns]
-    return f"# {title}\n\n{_setting(table)}\n\n{markdown_grid(wide)}\n\n{_notes(table, layout)}\n"
+    return f"# {title}\n\n{setting(table)}\n\n{markdown_grid(wide)}\n\n{notes(table, layout)}\n"
 
 
 def markdown_grid(frame: pd.DataFrame) -> str:
@@ -69,7 +108,7 @@ def to_latex(table: pd.DataFrame, title: str, layout: Layout) -> str:
     """A ``table`` environment for booktabs and multirow."""
     wide = spread(table, layout, bold=r"\textbf{{{}}}".format)
     styler = wide.style.format_index(escape="latex").format_index(escape="latex", axis=1)
-    caption = f"{title}. {_setting(table)} {_notes(table, layout)}"
+    caption = f"{title}. {setting(table)} {notes(table, layout)}"
     body = styler.to_latex(
         hrules=True,
         caption=_latex_escape(caption),
@@ -83,22 +122,35 @@ def to_latex(table: pd.DataFrame, title: str, layout: Layout) -> str:
 
 def spread(table: pd.DataFrame, layout: Layout, bold: Callable[[str], str]) -> pd.DataFrame:
     """Wide frame of texts: one column per (label, source), one row per row key."""
-    rows = [key for key in SHAPE if table[key].nunique(dropna=False) > 1] + list(layout.rows)
+    varied = [key for key in SETTING if table[key].nunique(dropna=False) > 1]
+    rows = [key for key in varied if key != layout.columns] + list(layout.rows)
+    rows = [key for key in rows if table[key].notna().any()]
     long = _by_source(table)
-    shown = [f"{v:.{digits(m)}f}" for v, m in zip(long["value"], long["metric"], strict=True)]
-    long = long.assign(text=shown, number=[float(text) for text in shown])
+    numbers = zip(long["value"], long["metric"], strict=True)
+    shown = [f"{v:.{digits(m, layout.decimals)}f}" for v, m in numbers]
+    long = _with_deviation(long.assign(text=shown, number=[float(text) for text in shown]))
     if layout.bold_lowest:
         race = [key for key in KEYS if key != "scheduler"]
         lowest = long.groupby([*race, "source"], dropna=False)["number"].transform("min")
         long["text"] = long["text"].mask(long["number"] == lowest, long["text"].map(bold))
     for key in {*rows, layout.columns}:
-        long[key] = long[key].map(lambda name: LABELS.get(name, str(name)))
+        long[key] = long[key].map(lambda name: "" if pd.isna(name) else label(str(name)))
     columns = [layout.columns, "source"]
     order = long[rows].drop_duplicates(), long[columns].drop_duplicates()
     wide = long.pivot(index=rows, columns=columns, values="text")
     wide = wide.reindex(index=_index(order[0]), columns=_columns(order[1], layout.columns))
-    wide.index.names = [LABELS[name] for name in rows]
+    wide.index.names = [layout.burst if name == "burst" else LABELS[name] for name in rows]
     return wide.fillna("").rename_axis(columns=[None, None])
+
+
+def _with_deviation(long: pd.DataFrame) -> pd.DataFrame:
+    """Fold each ``NAME:sd`` row into the text of its mean: ``4.559 ± 0.703``."""
+    is_sd = long["metric"].str.endswith(SD)
+    spread = long[is_sd].assign(metric=long["metric"].str.removesuffix(SD))
+    spread = spread[[*KEYS, "source", "text"]]
+    means = long[~is_sd].merge(spread, on=[*KEYS, "source"], how="left", suffixes=("", "_sd"))
+    means["text"] += (" ± " + means["text_sd"]).fillna("")
+    return means.drop(columns="text_sd")
 
 
 def _by_source(table: pd.DataFrame) -> pd.DataFrame:
@@ -125,14 +177,16 @@ def _columns(pairs: pd.DataFrame, key: str) -> pd.MultiIndex:
     return pd.MultiIndex.from_tuples([pair for pair in wanted if pair in have])
 
 
-def _setting(table: pd.DataFrame) -> str:
-    one = {key: table[key].iloc[0] for key in SHAPE if table[key].nunique(dropna=False) == 1}
+def setting(table: pd.DataFrame) -> str:
+    """What all rows share: model, hardware and lengths."""
+    one = {key: table[key].iloc[0] for key in SETTING if table[key].nunique(dropna=False) == 1}
     units = {"prompt_tokens": " prompt tokens", "output_tokens": " output tokens"}
     texts = [f"{v}{units.get(k, '')}" for k, v in one.items() if not pd.isna(v)]
     return ", ".join(texts) + "."
 
 
-def _notes(table: pd.DataFrame, layout: Layout) -> str:
+def notes(table: pd.DataFrame, layout: Layout) -> str:
+    """What the sources are and what is bold."""
     present = set(_by_source(table)["source"])
     sources = "; ".join(f"{name}: {what}" for name, what in SOURCES.items() if name in present)
     bold = " Lowest of each burst rate, metric and source in bold." if layout.bold_lowest else ""

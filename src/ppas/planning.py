@@ -10,6 +10,7 @@ import shutil
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -167,11 +168,22 @@ def _report(parts: list[Output]) -> Output:
 
 def output_code(package: str, name: str) -> str:
     """Hash of the code behind an output: its own module and what all outputs share."""
-    folder = PACKAGE / "paper" / package
+    files = {PACKAGE / "paper" / package / f"{name}.py", *_shared_code(package)}
+    return content_digest([_file_code(path) for path in sorted(files)])
+
+
+@cache
+def _shared_code(package: str) -> tuple[Path, ...]:
+    """Files that decide every output of a package."""
     catalogue = outputs.figures() | outputs.tables()
-    shared = [path for path in folder.glob("*.py") if path.stem not in catalogue]
-    files = {folder / f"{name}.py", *shared, *(PACKAGE / "paper").glob("*.py")}
-    return code_digest([*sorted(files), PACKAGE / "metrics.py", PACKAGE / "workload.py"])
+    shared = [p for p in (PACKAGE / "paper" / package).glob("*.py") if p.stem not in catalogue]
+    common = (PACKAGE / "metrics.py", PACKAGE / "workload.py")
+    return (*shared, *(PACKAGE / "paper").glob("*.py"), *common)
+
+
+@cache
+def _file_code(path: Path) -> str:
+    return code_digest([path])
 
 
 def guard_checkout(workflow: Any) -> None:

@@ -3,24 +3,50 @@
 import subprocess
 import sys
 
+from ppas.config import experiments
 from ppas.paper import outputs
+from ppas.paper.report import paper_name
+from ppas.planning import paper_outputs
+
+FIGURES = ["1(a)", "1(b)", "1(c)", *map(str, range(2, 9))]
+TABLES = [str(number) for number in range(1, 17)]
+
+
+def test_every_figure_and_table_of_the_paper_has_exactly_one_module_and_rule():
+    names = [*outputs.figures(), *outputs.tables()]
+    ids = sorted(filter(None, map(paper_name, names)))
+    expected = [f"Figure {n}" for n in FIGURES] + [f"Table {n}" for n in TABLES]
+    assert ids == sorted(expected)
+    rules = [(output.verb, output.name) for output in paper_outputs()]
+    assert sorted(name for _, name in rules) == sorted([*names, "claims", "report"])
+    files = [file for output in paper_outputs() for file in output.files]
+    assert len(set(files)) == len(files)
+
+
+def test_the_report_is_made_of_every_other_output():
+    *parts, report = paper_outputs()
+    assert report.files == ("report.html",)
+    shown = {file for part in parts for file in part.files if file.endswith((".png", ".csv"))}
+    assert set(report.inputs) == shown
 
 
 def test_names_and_experiments(study):
-    assert outputs.figures() == {
-        "fig01b_mbt_crossover": ("rtx5090_primary",),
-        "fig02_arrival_workload": (),
-        "fig03_scheduler_timeline": ("rtx5090_primary_timeline",),
-        "fig04_latency_vs_burst": ("rtx5090_primary",),
-    }
+    assert outputs.figures()["fig02_arrival_workload"] == ()
+    assert outputs.figures()["fig03_scheduler_timeline"] == ("rtx5090_primary_timeline",)
     assert outputs.tables()["table10_high_load"] == ("rtx5090_primary_high_load",)
     assert outputs.table_formats()["table09_primary"] == ("csv", "md", "tex")
     assert outputs.table_formats()["calibration"] == ("csv", "md")
-    assert outputs.table_inputs()["calibration"] == ("conf/cost_model/qwen2_5_3b_rtx5090.yaml",)
-    assert outputs.claims_experiments(study.published_dir / "claims.yaml") == (
-        "rtx5090_primary",
-        "rtx5090_primary_high_load",
-    )
+    cost_models = sorted((study.conf_dir / "cost_model").glob("*.yaml"))
+    known = tuple(f"conf/cost_model/{path.name}" for path in cost_models)
+    assert outputs.table_inputs()["calibration"] == known
+    assert outputs.table_module(7) == "table07_configurations"
+
+
+def test_experiments_of_outputs_and_claims_exist(study):
+    needed = {name for o in paper_outputs() for name in o.experiments}
+    assert needed <= set(experiments())
+    asked = outputs.claims_experiments(study.published_dir / "claims.yaml")
+    assert set(asked) <= set(experiments())
 
 
 def test_the_catalogue_imports_nothing_heavy():

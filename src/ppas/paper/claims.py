@@ -118,8 +118,7 @@ def _ours(experiments: list[str], tables: list[int | None], study: Study) -> Ite
         return
     cells = pd.concat([study.cells(name) for name in experiments], ignore_index=True)
     records = pd.concat([study.records(name) for name in experiments], ignore_index=True)
-    built = [outputs.table_rows(table, study) for table in tables if table is not None]
-    rows = pd.concat(built, ignore_index=True) if built else pd.DataFrame(columns=tidy.COLUMNS)
+    rows = _rows([table for table in tables if table is not None], study)
     for source in sorted(pd.unique(cells["source"])):
         mine = (frame[frame["source"] == source] for frame in (cells, records))
         yield Side(
@@ -129,6 +128,15 @@ def _ours(experiments: list[str], tables: list[int | None], study: Study) -> Ite
             study=study,
             experiments=tuple(experiments),
         )
+
+
+def _rows(tables: list[int], study: Study) -> pd.DataFrame:
+    """The tables of a claim as we build them; none if a scheduler or a burst rate is missing."""
+    empty = pd.DataFrame(columns=tidy.COLUMNS)
+    try:
+        return pd.concat([outputs.table_rows(table, study) for table in tables] or [empty])
+    except ValueError:
+        return empty
 
 
 def _text(tolerance: dict) -> str:

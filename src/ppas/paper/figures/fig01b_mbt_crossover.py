@@ -7,12 +7,13 @@ from ppas.paper.figures import latency, style
 from ppas.paper.study import Study
 
 EXPERIMENTS = ("rtx5090_primary",)
+TABLE = 9  # of the paper: it prints these cells
 SCHEDULERS = ("MBT 2k", "MBT 16k")
 
 
 def plot(study: Study) -> Figure:
     """Average E2E latency in seconds against the burst rate; a faint dot for each seed."""
-    points = latency.average_latency(study.published(9), study.cells(*EXPERIMENTS))
+    points = latency.average_latency(study.published(TABLE), study.cells(*EXPERIMENTS))
     points = points[points["scheduler"].isin(SCHEDULERS)]
     figure, axes = plt.subplots(figsize=style.SINGLE)
     runs = study.runs(*EXPERIMENTS)

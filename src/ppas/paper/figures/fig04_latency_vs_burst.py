@@ -9,12 +9,13 @@ from ppas.paper.figures import latency, style
 from ppas.paper.study import Study
 
 EXPERIMENTS = ("rtx5090_primary",)
+TABLE = 9  # of the paper: it prints these cells
 LOW_LOAD_RATES = 2  # the inset shows the lowest burst rates
 
 
 def plot(study: Study) -> Figure:
     """Average E2E latency in seconds against the burst rate; inset: low load."""
-    points = latency.average_latency(study.published(9), study.cells(*EXPERIMENTS))
+    points = latency.average_latency(study.published(TABLE), study.cells(*EXPERIMENTS))
     figure, axes = plt.subplots(figsize=style.TALL)
     latency.draw(axes, points)
     axes.set(xlabel=latency.LABEL_X, ylabel=latency.LABEL_Y, ylim=(0, None))

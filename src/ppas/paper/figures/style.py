@@ -103,8 +103,7 @@ TOKEN = {"color": _COLOURS[1], "marker": "v", "markersize": 3.2, "linestyle": "n
 FASTER, NOT_FASTER = _COLOURS[2], "0.75"
 WALL = {"edgecolors": "white", "linewidth": 0.3}
 HEAT_MAP = "YlOrBr"
-HEAT_DARK = 0.6  # share of the colour scale beyond which its text is white
-NUMBER = {"ha": "center", "va": "center", "fontsize": 5.8}
+NUMBER = {"fontsize": 5.8}
 SMALL_TEXT = {"fontsize": 6}
 STEP = {"drawstyle": "steps-post", "linewidth": 0.8}
 

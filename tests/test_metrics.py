@@ -3,6 +3,7 @@
 import numpy as np
 import pandas as pd
 import pytest
+from scipy import stats
 
 from ppas import metrics
 
@@ -125,6 +126,37 @@ def test_schedulers_must_hold_the_same_requests_and_seeds():
         metrics.require_paired(pd.concat([fast, slow.iloc[:3]]))
     with pytest.raises(ValueError, match=r"MBT 2k at burst rate 1\.0 has 1 of 2 seeds"):
         metrics.require_paired(pd.concat([fast, slow.iloc[:2]]))
+
+
+def test_matched_requests_need_strictly_lower_latency():
+    ours, theirs = run([1, 2, 3], scheduler="P-PAS+"), run([2, 2, 2])
+    matched = metrics.matched_requests(pd.concat([ours, theirs]), "P-PAS+", "MBT 2k")
+    assert matched["wins"].tolist() == [True, False, False]  # the tie is a loss
+    with pytest.raises(ValueError, match="1 requests have no match"):
+        metrics.matched_requests(pd.concat([ours, theirs.head(2)]), "P-PAS+", "MBT 2k")
+    with pytest.raises(ValueError, match="6 requests have no match"):
+        metrics.matched_requests(pd.concat([ours, theirs.assign(prompt_tokens=99)]), "P-PAS+",
+                                 "MBT 2k")  # fmt: skip
+
+
+def test_paired_interval_is_students_t_over_seeds():
+    ours, theirs = [1.0, 2.0, 4.0], [2.0, 4.0, 3.0]
+    records = [run([value], scheduler="P-PAS", seed=seed) for seed, value in enumerate(ours)]
+    records += [run([value], seed=seed) for seed, value in enumerate(theirs)]
+    runs = metrics.run_metrics(pd.concat(records))
+    made = metrics.paired_differences_pct(runs, [("P-PAS", "MBT 2k")]).iloc[0]
+    test = stats.ttest_rel(ours, theirs).confidence_interval(metrics.CONFIDENCE)
+    assert made["value"] == pytest.approx(np.mean(np.subtract(ours, theirs)) / 3 * 100)
+    assert (made["low"], made["high"]) == pytest.approx((test.low / 3 * 100, test.high / 3 * 100))
+    assert (made["scheduler"], made["than"], made["n"]) == ("P-PAS", "MBT 2k", 3)
+
+
+def test_only_common_seeds_are_compared():
+    records = [run([1.0], scheduler="P-PAS", seed=seed) for seed in (0, 1)]
+    records += [run([2.0], seed=seed) for seed in (1, 2)]
+    runs = metrics.run_metrics(pd.concat(records))
+    made = metrics.paired_differences_pct(runs, [("P-PAS", "MBT 2k")]).iloc[0]
+    assert (made["n"], made["value"]) == (1, pytest.approx(-50.0))
 
 
 def two_rates():

@@ -172,31 +172,32 @@ def matched_requests(records: pd.DataFrame, first: str, second: str) -> pd.DataF
     return pairs.drop(columns="_merge").assign(wins=pairs["e2e_s"] < pairs["e2e_s_baseline"])
 
 
-def paired_difference_pct(
-    runs: pd.DataFrame, first: str, second: str, metric: str = "e2e_mean_s"
+def paired_differences_pct(
+    runs: pd.DataFrame, pairs: list[tuple[str, str]], metric: str = "e2e_mean_s"
 ) -> pd.DataFrame:
     """Mean difference of two schedulers over the same traces, with its 95% interval.
 
-    One difference per seed (first - second, in seconds), Student's t over the seeds; ``value``,
-    ``low`` and ``high`` are in percent of the second scheduler's mean, negative where the first
-    is lower. One row per cell, over the seeds that both have.
+    One difference per seed (``scheduler`` - ``than``, in seconds), Student's t over the seeds;
+    ``value``, ``low`` and ``high`` are in percent of the second scheduler's mean, negative where
+    the first is lower. One row per pair and cell, over the ``n`` seeds that both have.
     """
     keys = [key for key in CELL_KEYS if key != "scheduler"]
-    table = runs.rename(columns={"burst_rate": "burst"})
-    ours, theirs = (
-        table.loc[table["scheduler"] == name, [*keys, "seed", metric]] for name in (first, second)
+    table = runs.rename(columns={"burst_rate": "burst"})[[*keys, "scheduler", "seed", metric]]
+    wanted = pd.DataFrame(pairs, columns=["scheduler", "than"]).rename_axis("pair").reset_index()
+    both = wanted.merge(table, on="scheduler").merge(
+        table.rename(columns={"scheduler": "than", metric: "baseline"}),
+        on=[*keys, "than", "seed"],
     )
-    pairs = ours.merge(theirs, on=[*keys, "seed"], suffixes=("", "_baseline"))
-    pairs["difference"] = pairs[metric] - pairs[f"{metric}_baseline"]
-    groups = pairs.groupby(keys, dropna=False)
+    both["difference"] = both[metric] - both["baseline"]
+    groups = both.groupby(["pair", *keys], dropna=False)
     made = groups.agg(
         mean=("difference", "mean"), sd=("difference", "std"), n=("difference", "size"),
-        baseline=(f"{metric}_baseline", "mean"),
+        baseline=("baseline", "mean"), scheduler=("scheduler", "first"), than=("than", "first"),
     ).reset_index()  # fmt: skip
     half = half_width(made["sd"], made["n"])
     for name, bound in (("value", 0), ("low", -half), ("high", half)):
         made[name] = (made["mean"] + bound) / made["baseline"] * 100
-    return made[[*keys, "value", "low", "high", "n"]]
+    return made[[*keys, "scheduler", "than", "value", "low", "high", "n"]]
 
 
 def half_width(sd: pd.Series, n: pd.Series) -> pd.Series:

@@ -16,6 +16,7 @@ from ppas.paper.tables import (
     table05_prefill,
     table08_heterogeneous,
     table09_primary,
+    table12_h100,
 )
 from ppas.paper.tidy import COLUMNS, KEYS, SD
 
@@ -130,6 +131,13 @@ def test_two_builds_are_byte_identical(results, study, conf, tmp_path, name):
     first = outputs.build_table(name, study, tmp_path / "a")
     again = outputs.build_table(name, Study(results, study.published_dir, conf), tmp_path / "b")
     assert [p.read_bytes() for p in first] == [p.read_bytes() for p in again]
+
+
+def test_a_row_of_ours_alone_stands_within_its_burst_rate(study):
+    text = render.to_markdown(table12_h100.build(study), "T", render.Layout())
+    rows = [line.split("|")[1:3] for line in text.splitlines() if line.startswith(("| 1.0", "| 2"))]
+    names = [(burst.strip(), name.strip()) for burst, name in rows]
+    assert names == [(b, n) for b in ("1.0", "2.0") for n in ("MBT 2k", "MBT 16k", "P-PAS")]
 
 
 def test_lowest_is_bold_as_in_the_paper(study):

@@ -10,7 +10,7 @@ from itertools import combinations
 
 import pandas as pd
 
-from ppas.metrics import paired_difference_pct
+from ppas.metrics import paired_differences_pct
 from ppas.paper.study import Study
 from ppas.paper.tables.render import Layout, label, markdown_grid
 from ppas.paper.tidy import SETTING, SOURCES, burst_label
@@ -47,7 +47,7 @@ def build(study: Study) -> pd.DataFrame:
 
     ``low`` and ``high`` bound the 95% interval (Student's t over ``n`` seeds).
     """
-    made = [row for name in EXPERIMENTS for row in _comparisons(study.runs(name))]
+    made = [_comparisons(study.runs(name)) for name in EXPERIMENTS]
     ours = pd.concat(made, ignore_index=True)
     ours["burst"] = ours["burst"].map(burst_label)
     keys = [*SETTING, "burst", "scheduler", "than"]
@@ -56,14 +56,11 @@ def build(study: Study) -> pd.DataFrame:
     return both[COLUMNS]
 
 
-def _comparisons(runs: pd.DataFrame) -> list[pd.DataFrame]:
+def _comparisons(runs: pd.DataFrame) -> pd.DataFrame:
     # The policy first, then the fixed MBTs by size.
     names = sorted(pd.unique(runs["scheduler"]), key=lambda name: (_tokens(name), name != MIXED))
     pairs = [pair for pair in combinations(names, 2) if MIXED not in names or pair[0] == MIXED]
-    return [
-        paired_difference_pct(runs, first, second, METRIC).assign(scheduler=first, than=second)
-        for first, second in pairs
-    ]
+    return paired_differences_pct(runs, pairs, METRIC)
 
 
 def _tokens(name: str) -> float:
@@ -85,7 +82,8 @@ def _published(study: Study) -> pd.DataFrame:
 
 
 def _verdict(row) -> str:
-    if abs(row.value) <= INCONCLUSIVE_PCT or row.low <= 0 <= row.high:
+    clear = row.low > 0 or row.high < 0  # one seed has no interval, and is not clear
+    if abs(row.value) <= INCONCLUSIVE_PCT or not clear:
         return INCONCLUSIVE
     return LOWER if row.value < 0 else HIGHER
 

@@ -158,9 +158,9 @@ def _by_source(table: pd.DataFrame) -> pd.DataFrame:
     ours = table[table["value"].notna()]
     theirs = table[table["published"].notna()].drop_duplicates(KEYS)
     theirs = theirs.assign(value=theirs["published"], source=PUBLISHED)
-    # Published rows first keep the paper's order of rows when the two are stacked.
-    stacked = pd.concat([theirs, ours])[[*KEYS, "value", "source"]]
-    return stacked.reset_index(drop=True)
+    # The table's own order of rows is the paper's; keep it when the two are stacked.
+    stacked = pd.concat([theirs, ours]).sort_index(kind="stable")
+    return stacked[[*KEYS, "value", "source"]].reset_index(drop=True)
 
 
 def _index(rows: pd.DataFrame) -> pd.Index:

@@ -25,9 +25,9 @@ $(VENV)/.installed: env/cpu.lock pyproject.toml
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .
 	@touch $@
 
-reproduce: $(VENV)/.installed  ## regenerate every figure, table and claim (about a minute)
+reproduce: $(VENV)/.installed  ## regenerate every figure, table and claim (two to three minutes)
 	PATH="$(abspath $(BIN)):$$PATH" snakemake --cores $(CORES)
-	@echo "Done: figures/, tables/ and the verdict on each claim in tables/claims.md"
+	@echo "Done: open report.html, or see figures/, tables/ and the verdicts in tables/claims.md"
 
 test: $(VENV)/.installed  ## run the tests
 	PATH="$(abspath $(BIN)):$$PATH" python -m pytest

@@ -7,6 +7,7 @@ it builds its DAG, so nothing heavy is imported here.
 
 import ast
 from functools import cache
+from functools import cache
 from importlib import import_module
 from pathlib import Path
 
@@ -107,6 +108,7 @@ def build_report(figures_dir: Path, tables_dir: Path, path: Path) -> Path:
     return _write(path, render_report(Path(figures_dir), Path(tables_dir)))
 
 
+@cache
 def _constants(package: str, constant: str, default: tuple[str, ...]) -> dict:
     """Module name -> its literal ``constant``, for every output module of ``package``."""
     found = {}

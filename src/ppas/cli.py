@@ -83,14 +83,15 @@ def run_by_hand(args: argparse.Namespace) -> None:
     import pandas as pd
 
     from ppas.metrics import run_metrics
-    from ppas.results import SIMULATED, run_records, write_frame
+    from ppas.results import SIMULATED, records, write_frame
     from ppas.runs import enumerate_runs
     from ppas.simulator.runner import simulate_run
 
     config = load(args.overrides)
     frames = []
     for run in enumerate_runs(config):
-        frames.append(run_records(config, run, simulate_run(config, run).records, SIMULATED))
+        outcome = simulate_run(config, run)
+        frames.append(records(config, [(run, outcome.records)], SIMULATED))
         if args.save:
             write_frame(frames[-1], args.save / f"{run.run_id}.parquet")
     metrics = run_metrics(pd.concat(frames))

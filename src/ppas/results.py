@@ -15,6 +15,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from ppas import __version__
@@ -63,21 +64,23 @@ def write_json(value: Any, path: Path) -> None:
         temporary.write_text(json.dumps(value, indent=2, sort_keys=True) + "\n")
 
 
-def run_records(config: Config, run: Run, columns: dict[str, Any], source: str) -> pd.DataFrame:
-    """One row per request of a run, in the columns of RECORD_COLUMNS."""
-    labels = {
-        "experiment": run.experiment,
-        "model": config.model.name,
-        "hardware": config.hardware.name,
-        "scheduler": run.scheduler.name,
-        "run_id": run.run_id,
-        "seed": run.seed,
-        "burst_rate": run.burst_rate,
-        "phases": run.phases,
-        "source": source,
+def records(
+    config: Config, outcomes: list[tuple[Run, dict[str, np.ndarray]]], source: str
+) -> pd.DataFrame:
+    """One row per request of some runs, in the columns of RECORD_COLUMNS.
+
+    Columns are joined before they become a frame: a frame per run would cost more than the run.
+    """
+    sizes = [len(columns["request_id"]) for _, columns in outcomes]
+    frame = {
+        name: np.concatenate([columns[name] for _, columns in outcomes])
+        for name in (outcomes[0][1] if outcomes else ())
     }
-    frame = pd.DataFrame(columns).assign(**labels)
-    return frame[list(RECORD_COLUMNS)].astype({"error": "string"})
+    for name in ("experiment", "run_id", "seed", "burst_rate", "phases"):
+        frame[name] = np.repeat([getattr(run, name) for run, _ in outcomes], sizes)
+    frame["scheduler"] = np.repeat([run.scheduler.name for run, _ in outcomes], sizes)
+    frame |= {"model": config.model.name, "hardware": config.hardware.name, "source": source}
+    return pd.DataFrame(frame, columns=list(RECORD_COLUMNS)).astype({"error": "string"})
 
 
 def kept_runs(path: Path, wanted: set[str]) -> pd.DataFrame:
@@ -112,16 +115,18 @@ def simulate_experiment(
     }
     known = set() if config.log_steps else {i for frame in old.values() for i in frame["run_id"]}
     missing = [run for runs in by_slug.values() for run in runs if run.run_id not in known]
-    new: dict[str, list[pd.DataFrame]] = {slug: [] for slug in by_slug}
+    new: dict[str, list[tuple[Run, dict[str, np.ndarray]]]] = {slug: [] for slug in by_slug}
     steps = []
     for run in progress(missing):
         outcome = simulate_run(config, run)
-        new[run.slug].append(run_records(config, run, outcome.records, SIMULATED))
-        labels = {"scheduler": run.scheduler.name, "seed": run.seed, "burst_rate": run.burst_rate}
-        steps.append(pd.DataFrame(outcome.steps).assign(**labels))
+        new[run.slug].append((run, outcome.records))
+        if config.log_steps:
+            labels = {"scheduler": run.scheduler.name, "seed": run.seed}
+            labels["burst_rate"] = run.burst_rate
+            steps.append(pd.DataFrame(outcome.steps).assign(**labels))
     for slug, runs in by_slug.items():
         kept = old[slug][old[slug]["run_id"].isin(known)]
-        parts = [part for part in (kept, *new[slug]) if len(part)]
+        parts = [part for part in (kept, records(config, new[slug], SIMULATED)) if len(part)]
         frame = _in_order(pd.concat(parts), runs) if parts else kept
         write_frame(frame, folder / f"{slug}.parquet")
     if config.log_steps:

@@ -7,7 +7,6 @@ it builds its DAG, so nothing heavy is imported here.
 
 import ast
 from functools import cache
-from functools import cache
 from importlib import import_module
 from pathlib import Path
 

@@ -61,6 +61,13 @@ def test_the_papers_own_numbers_bear_its_claims(study):
     assert FAILS not in made.values()
 
 
+def test_findings_are_one_line_of_words(study):
+    made = claims.evaluate(study)
+    for text in [*made["published"], *made["got"], *made["rule"], *made["tolerance"]]:
+        assert "\n" not in text
+        assert "dtype" not in text
+
+
 CELL = {"metric": "e2e_mean_s"}
 MEAN, P95 = {"metric": "improvement_pct:e2e_mean"}, {"metric": "improvement_pct:e2e_p95"}
 QWEN, NEMOTRON = "Qwen3.8-27B-NVFP4", "Nemotron-3.5-Lightning-30B-A3B-NVFP4"

@@ -134,7 +134,8 @@ def _rows(tables: list[int], study: Study) -> pd.DataFrame:
     """The tables of a claim as we build them; none if a scheduler or a burst rate is missing."""
     empty = pd.DataFrame(columns=tidy.COLUMNS)
     try:
-        return pd.concat([outputs.table_rows(table, study) for table in tables] or [empty])
+        built = [outputs.table_rows(table, study) for table in tables]
+        return pd.concat(built or [empty], ignore_index=True)
     except ValueError:
         return empty
 

@@ -66,4 +66,4 @@ lock:  ## pin the newest versions that pyproject.toml allows
 	$(PYTHON) env/conda.py
 
 clean:  ## remove results and caches, keep the installation
-	rm -rf results logs .snakemake
+	rm -rf results logs .snakemake report.html

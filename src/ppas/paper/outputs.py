@@ -16,22 +16,22 @@ CLAIMS = Path("data/published/claims.yaml")
 
 def figures() -> dict[str, tuple[str, ...]]:
     """Figure name -> the experiments whose results it reads."""
-    return _constants("figures", "EXPERIMENTS", ())
+    return _constants(HERE / "figures", "EXPERIMENTS", ())
 
 
 def tables() -> dict[str, tuple[str, ...]]:
     """Table name -> the experiments whose results it reads."""
-    return _constants("tables", "EXPERIMENTS", ())
+    return _constants(HERE / "tables", "EXPERIMENTS", ())
 
 
 def table_formats() -> dict[str, tuple[str, ...]]:
     """Table name -> the file suffixes that ``build_table`` writes (``FORMATS``, or all three)."""
-    return _constants("tables", "FORMATS", ("csv", "md", "tex"))
+    return _constants(HERE / "tables", "FORMATS", ("csv", "md", "tex"))
 
 
 def table_inputs() -> dict[str, tuple[str, ...]]:
     """Table name -> files it reads besides results and published data (``INPUTS``)."""
-    return _constants("tables", "INPUTS", ())
+    return _constants(HERE / "tables", "INPUTS", ())
 
 
 def claims_experiments(claims: Path = CLAIMS) -> tuple[str, ...]:
@@ -108,10 +108,10 @@ def build_report(figures_dir: Path, tables_dir: Path, path: Path) -> Path:
 
 
 @cache
-def _constants(package: str, constant: str, default: tuple[str, ...]) -> dict:
+def _constants(package: Path, constant: str, default: tuple[str, ...]) -> dict:
     """Module name -> its literal ``constant``, for every output module of ``package``."""
     found = {}
-    for path in sorted((HERE / package).glob("*.py")):
+    for path in sorted(package.glob("*.py")):
         values = {
             target.id: node.value
             for node in ast.parse(path.read_text(encoding="utf-8")).body

@@ -112,6 +112,31 @@ def test_bad_workflow_settings_are_named(settings, problem):
     assert "\n" not in str(caught.value)
 
 
+def test_plan_is_remembered_until_a_file_changes(tmp_path, monkeypatch):
+    from ppas import planning
+
+    checkout = copy_conf(tmp_path, monkeypatch)
+    monkeypatch.setattr(planning, "CONF", checkout / "conf")
+    made = [planning.Experiment("a", "0" * 16, ("experiment=a",), ("a.parquet",))]
+    asked = []
+
+    def answer():
+        asked.append(1)
+        return made
+
+    path = tmp_path / "state" / "plan.json"
+    for question, times in ((["a"], 1), (["a"], 1), (["b"], 2), (["b"], 2)):
+        assert planning.remembered(question, answer, path) == made
+        assert len(asked) == times
+    model = checkout / "conf/model/qwen2_5_3b.yaml"
+    model.write_text(model.read_text() + "# A remark.\n")
+    assert planning.remembered(["b"], answer, path) == made
+    assert len(asked) == 3
+    path.write_text("half a fi")
+    assert planning.remembered(["b"], answer, path) == made
+    assert len(asked) == 4
+
+
 def test_types_are_declared_not_guessed():
     config = load([PRIMARY, "workload.burst_rates=[1e0,2]", "schedulers.ppas.name='1E5'"])
     assert config.workload.burst_rates == [1.0, 2.0]

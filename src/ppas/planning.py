@@ -5,11 +5,13 @@ line and exit status 2, with no job started.
 """
 
 import fcntl
+import hashlib
+import json
 import os
 import shutil
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -97,13 +99,48 @@ def make_plan(settings: Mapping[str, Any]) -> Plan:
     check_settings(settings)
     names = experiments() if settings["experiments"] == "all" else list(settings["experiments"])
     source = SOURCE_OF[settings["backend"]]
-    planned = [plan_experiment(name, source, settings.get("overrides", ())) for name in names]
+    overrides = tuple(settings.get("overrides", ()))
+    planned = remembered(
+        [names, source, overrides],
+        lambda: [plan_experiment(name, source, overrides) for name in names],
+    )
     return Plan(
         experiments=planned,
         outputs=[o for o in paper_outputs() if set(o.experiments) <= set(names)],
         targets=settings["targets"],
         cost_models=sorted(path.stem for path in (CONF / "cost_model").glob("*.yaml")),
     )
+
+
+def remembered(
+    question: Any, answer: Callable[[], list[Experiment]], path: Path | None = None
+) -> list[Experiment]:
+    """``answer()``, or what it was when asked the same of the same files.
+
+    Composing every experiment takes Hydra seconds. The key is the content of all of ``conf/`` and
+    of the package, so that any edit composes again; mistakes raise and are never remembered.
+    """
+    path = path or ROOT / ".snakemake" / "ppas_plan.json"
+    files = sorted([*CONF.rglob("*.yaml"), *PACKAGE.rglob("*.py")])
+    content = [(str(f), hashlib.sha256(f.read_bytes()).hexdigest()) for f in files]
+    key = content_digest([question, content])
+    try:
+        known = json.loads(path.read_text())
+        if known["key"] == key:
+            return [Experiment(**_tuples(fields)) for fields in known["experiments"]]
+    except (OSError, ValueError, KeyError, TypeError):
+        pass  # nothing usable is remembered
+    planned = answer()
+    path.parent.mkdir(exist_ok=True)
+    temporary = path.with_suffix(f".{os.getpid()}")
+    temporary.write_text(json.dumps({"key": key, "experiments": [*map(asdict, planned)]}))
+    temporary.replace(path)
+    return planned
+
+
+def _tuples(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """JSON keeps tuples as lists."""
+    return {k: tuple(v) if isinstance(v, list) else v for k, v in fields.items()}
 
 
 def check_settings(settings: Mapping[str, Any]) -> None:

@@ -16,6 +16,6 @@ for product in PLAN.outputs:
             "../../environment.yml"
         params:
             code=product.code,
-            command=product.command,
+            command=f"ppas.cli {product.command}",
         shell:
-            "python -m ppas.cli {params.command} 2>&1 | tee {log}"
+            "python -m {params.command} 2>&1 | tee {log}"

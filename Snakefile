@@ -14,6 +14,7 @@ configfile: "workflow/config.yaml"
 
 include: "workflow/rules/common.smk"
 include: "workflow/rules/simulate.smk"
+include: "workflow/rules/measure.smk"
 include: "workflow/rules/paper.smk"
 include: "workflow/rules/calibrate.smk"
 

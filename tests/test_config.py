@@ -98,7 +98,7 @@ def ppas(*arguments: str, **options) -> subprocess.CompletedProcess:
 @pytest.mark.parametrize(
     "settings, problem",
     [
-        ({"backend": "tpu"}, "backend: 'tpu' is not one of ['simulator']"),
+        ({"backend": "tpu"}, "backend: 'tpu' is not one of ['auto', 'simulator', 'vllm']"),
         ({"experiments": []}, "experiments: "),
         ({"burst_rates": [1.0]}, "'burst_rates' was unexpected"),
         ({"targets": ["slides"]}, "targets.0: 'slides' is not one of"),

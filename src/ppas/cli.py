@@ -1,13 +1,19 @@
 """The `ppas` command: run one experiment by hand, and the steps that the workflow calls."""
 
 import argparse
+import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from ppas.config import ConfigError, experiments, load
+from ppas.measured import MeasuringFailed
 
-EXIT_BAD_INPUT = 2
+if TYPE_CHECKING:
+    from ppas.schema import Config
+
+EXIT_FAILED, EXIT_BAD_INPUT, EXIT_SIGNAL = 1, 2, 128
 OVERRIDES_HELP = "Hydra overrides, such as experiment=NAME scheduler=ppas seed=3"
 
 
@@ -40,6 +46,23 @@ def build_parser() -> argparse.ArgumentParser:
     simulate.add_argument("--digest", help="fail unless the configuration still has this hash")
     simulate.set_defaults(run=simulate_experiment)
 
+    measure = commands.add_parser(
+        "measure",
+        help="measure an experiment on a vLLM server into results/",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog="One server serves all runs of a scheduler. Each run is kept as soon as it is done; "
+        "after\nany interruption the same command goes on with the runs that are left.\n\n"
+        "examples:\n"
+        "  ppas measure experiment=cpu_demo\n"
+        "  ppas measure experiment=rtx5090_primary --scheduler ppas",
+    )
+    measure.add_argument("overrides", nargs="+", metavar="OVERRIDE", help=OVERRIDES_HELP)
+    measure.add_argument("--scheduler", metavar="NAME", help="only this one; default: all")
+    measure.add_argument("--vllm-python", metavar="FILE", help="the Python that has vLLM")
+    measure.add_argument("--results", type=Path, metavar="DIR", help="default: results/")
+    measure.add_argument("--digest", help="fail unless the configuration still has this hash")
+    measure.set_defaults(run=measure_experiment)
+
     calibrate = commands.add_parser(
         "calibrate", help="fit the cost model of one (model, GPU) pair to published static rows"
     )
@@ -70,12 +93,21 @@ def build_parser() -> argparse.ArgumentParser:
             "name",
             help=f"such as {'fig04_latency_vs_burst' if kind == 'figure' else 'table09_primary'}",
         )
+        _add_measured(output)
         output.set_defaults(run=build_output, kind=kind)
     claims = commands.add_parser("claims", help="give a verdict on every claim of the paper")
+    _add_measured(claims)
     claims.set_defaults(run=build_output, kind="claims", name="claims")
     report = commands.add_parser("report", help="write report.html from figures/ and tables/")
     report.set_defaults(run=build_output, kind="report", name="report")
     return parser
+
+
+def _add_measured(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--measured", nargs="+", default=(), metavar="HARDWARE/EXPERIMENT",
+        help="experiments to take from results/measured; all others are simulated",
+    )  # fmt: skip
 
 
 def run_by_hand(args: argparse.Namespace) -> None:
@@ -88,6 +120,7 @@ def run_by_hand(args: argparse.Namespace) -> None:
     from ppas.simulator.runner import simulate_run
 
     config = load(args.overrides)
+    _require_simulator(config)
     frames = []
     for run in enumerate_runs(config):
         outcome = simulate_run(config, run)
@@ -111,17 +144,54 @@ def simulate_experiment(args: argparse.Namespace) -> None:
     from ppas.runs import experiment_digest
 
     config = load(args.overrides)
-    if args.digest and args.digest != experiment_digest(config):
-        raise ConfigError(
-            f"conf/experiment/{config.experiment}.yaml: configuration changed since the workflow "
-            "was planned; run the same command again"
-        )
+    _require_simulator(config)
+    _require_digest(config, args.digest, experiment_digest(config))
     new, kept = simulate(
         config,
         args.results or default_root(),
         lambda runs: tqdm(runs, desc=config.experiment, unit="run", disable=None),
     )
     print(f"{config.experiment}: {new} runs simulated, {kept} kept")
+
+
+def _require_simulator(config: "Config") -> None:
+    if config.backend.name != "simulator":
+        raise ConfigError(
+            f"command line: backend: this command simulates; for backend={config.backend.name} "
+            "use ppas measure"
+        )
+
+
+def _require_digest(config: "Config", planned: str | None, digest: str) -> None:
+    if planned and planned != digest:
+        raise ConfigError(
+            f"conf/experiment/{config.experiment}.yaml: configuration changed since the workflow "
+            "was planned; run the same command again"
+        )
+
+
+def measure_experiment(args: argparse.Namespace) -> None:
+    """Measure an experiment's missing runs, one server session per scheduler."""
+    from ppas.measured import session_digest, stores
+    from ppas.results import default_root
+    from ppas.serving import host
+    from ppas.serving.session import measure_store
+
+    config = load([*args.overrides, "backend=vllm"])
+    python = host.vllm_python(config.hardware.device, args.vllm_python)
+    if python is None:
+        raise ConfigError(
+            f"--vllm-python: no vLLM for {config.hardware.name} found; install it "
+            "(make help names the environments) or give its Python"
+        )
+    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(EXIT_SIGNAL + number))
+    wanted = stores(config, args.results or default_root())
+    if args.scheduler and args.scheduler not in config.schedulers:
+        raise ConfigError(f"--scheduler: no {args.scheduler}; {', '.join(config.schedulers)}")
+    for store, runs in wanted.items():
+        if args.scheduler in (None, store.slug):
+            _require_digest(config, args.digest, session_digest(runs))
+            measure_store(config, store, runs, python)
 
 
 def calibrate_pair(args: argparse.Namespace) -> None:
@@ -137,7 +207,8 @@ def build_output(args: argparse.Namespace) -> None:
     from ppas.paper import outputs
     from ppas.paper.study import Study
 
-    study = Study(ROOT / "results", ROOT / "data" / "published")
+    measured = {Path(folder).name: folder for folder in getattr(args, "measured", ())}
+    study = Study(ROOT / "results", ROOT / "data" / "published", measured=measured)
     if args.kind == "figure":
         outputs.build_figure(args.name, study, ROOT / "figures")
     elif args.kind == "table":
@@ -176,13 +247,19 @@ def draw_timeline(args: argparse.Namespace) -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    """Run the command; bad input ends with one line and exit status 2."""
+    """Run the command; bad input ends with one line and exit status 2, a failure with 1."""
     args = build_parser().parse_args(argv)
     try:
         args.run(args)
     except ConfigError as error:
         print(f"ppas: {error}", file=sys.stderr)
         sys.exit(EXIT_BAD_INPUT)
+    except MeasuringFailed as error:
+        print(f"ppas: {error}", file=sys.stderr)
+        sys.exit(EXIT_FAILED)
+    except KeyboardInterrupt:
+        print("ppas: interrupted; the same command goes on from here", file=sys.stderr)
+        sys.exit(EXIT_SIGNAL + signal.SIGINT)
 
 
 if __name__ == "__main__":

@@ -26,6 +26,8 @@ from ppas.workload import parse_phases
 ROOT = Path(os.environ.get("PPAS_ROOT", Path(__file__).parents[2]))
 CONF = ROOT / "conf"
 MIXES = ("homogeneous", "stratified")
+FIRST_TOKENS = ("tokens", "text")
+WEIGHTS = ("hub", "dummy")
 GROUPS = ("model", "hardware", "workload", "cost_model")
 
 
@@ -146,6 +148,7 @@ def validate(config: Config) -> None:
             raise ValueError(f"{group}: the experiment chooses none")
     _check_workload(config)
     _check_engine(config.engine)
+    _check_backend(config)
     for name, value in vars(config.cost_model.coefficients).items():
         _check_number(f"cost_model.coefficients.{name}", value, at_least=0)
     if not config.seeds or len(set(config.seeds)) < len(config.seeds):
@@ -186,8 +189,7 @@ def _check_workload(config: Config) -> None:
             parse_phases(phases, burst_rate=workload.burst_rates[0])
         except ValueError as error:
             raise ValueError(f"workload.phases: {error}") from None
-    if workload.mix not in MIXES:
-        raise ValueError(f"workload.mix: {workload.mix!r} is not one of {', '.join(MIXES)}")
+    _check_choice("workload.mix", workload.mix, MIXES)
     longest = max(workload.prompt_tokens) + max(workload.output_tokens)
     if longest > config.model.max_model_len:
         raise ValueError(
@@ -201,6 +203,19 @@ def _check_engine(engine: EngineConfig) -> None:
     _check_number("engine.block_size", engine.block_size, at_least=1)
     _check_number("engine.watermark", engine.watermark, at_least=0, below=1)
     _check_number("engine.gpu_memory_utilization", engine.gpu_memory_utilization, 0.1, 1.0001)
+
+
+def _check_backend(config: Config) -> None:
+    backend, weights = config.backend, config.model.weights
+    _check_choice("backend.first_token", backend.first_token, FIRST_TOKENS)
+    _check_choice("model.weights", weights, WEIGHTS)
+    _check_number("backend.start_timeout_s", backend.start_timeout_s, at_least=1)
+    _check_number("backend.request_timeout_s", backend.request_timeout_s, at_least=1)
+
+
+def _check_choice(key: str, value: str, allowed: Sequence[str]) -> None:
+    if value not in allowed:
+        raise ValueError(f"{key}: {value!r} is not one of {', '.join(allowed)}")
 
 
 def _check_scheduler(config: Config, slug: str, scheduler: SchedulerConfig) -> None:
@@ -229,9 +244,17 @@ def scheduler_policy(scheduler: SchedulerConfig) -> Policy:
     return make_policy(str(kind), budget_limit=scheduler.max_num_batched_tokens, **options)
 
 
+def hardware_slug(config: Config) -> str:
+    """The hardware's name as files spell it, such as ``a100_sxm``."""
+    return _slug(config.hardware.name)
+
+
+def _slug(name: str) -> str:
+    return re.sub(r"\W+", "_", name.lower()).strip("_")
+
+
 def schedulers(config: Config) -> dict[str, SchedulerConfig]:
     """The schedulers to compare by slug, or the one chosen with ``scheduler=``."""
     if config.scheduler is None:
         return config.schedulers
-    slug = re.sub(r"\W+", "_", config.scheduler.name.lower()).strip("_")
-    return {slug: config.scheduler}
+    return {_slug(config.scheduler.name): config.scheduler}

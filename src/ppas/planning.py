@@ -8,6 +8,7 @@ import fcntl
 import hashlib
 import json
 import os
+import shlex
 import shutil
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -20,25 +21,28 @@ import yaml
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import best_match
 
-from ppas.config import CONF, ROOT, ConfigError, experiments, load, schedulers
+from ppas.config import CONF, ROOT, ConfigError, experiments, hardware_slug, load, schedulers
 from ppas.digest import code_digest, content_digest
+from ppas.measured import MEASURED, session_digest
 from ppas.paper import outputs
-from ppas.runs import experiment_digest
+from ppas.results import SIMULATED
+from ppas.runs import VLLM, Run, enumerate_runs, experiment_digest
+from ppas.sources import (
+    SIMULATOR,
+    Candidate,
+    Experiment,
+    Session,
+    announce,
+    choose,
+    on_host,
+    simulated,
+)
+from ppas.workload import parse_phases
 
 EXIT_BAD_INPUT = 2
 SCHEMA = "workflow/config.schema.yaml"
-SOURCE_OF = {"simulator": "simulated"}
 PACKAGE = Path(__file__).parent
-
-
-@dataclass(frozen=True)
-class Experiment:
-    """One experiment to run: its content hash decides whether its results are still valid."""
-
-    name: str
-    digest: str
-    overrides: tuple[str, ...]
-    results: tuple[str, ...]  # files, the manifest last
+RESULTS = ROOT / "results"
 
 
 @dataclass(frozen=True)
@@ -58,10 +62,18 @@ class Output:
 class Plan:
     """Everything the Snakefile needs to know."""
 
-    experiments: list[Experiment]
+    experiments: list[Experiment]  # each with the source of its numbers
+    sessions: list[Session]  # that are still to be run on a server
     outputs: list[Output]
     targets: Sequence[str]
     cost_models: list[str] = field(default_factory=list)
+    choices: list[str] = field(default_factory=list)  # what comes from where, in lines
+    measuring_options: str = ""  # of `ppas measure`
+
+    @property
+    def simulated(self) -> list[Experiment]:
+        """The experiments that the simulator runs."""
+        return [e for e in self.experiments if e.source == SIMULATED]
 
     @property
     def results(self) -> dict[str, tuple[str, ...]]:
@@ -98,23 +110,31 @@ def make_plan(settings: Mapping[str, Any]) -> Plan:
     """
     check_settings(settings)
     names = experiments() if settings["experiments"] == "all" else list(settings["experiments"])
-    source = SOURCE_OF[settings["backend"]]
+    backend = settings["backend"]
     overrides = tuple(settings.get("overrides", ()))
-    planned = remembered(
-        [names, source, overrides],
-        lambda: [plan_experiment(name, source, overrides) for name in names],
+    candidates = remembered(
+        [names, backend, overrides], lambda: [candidate(name, backend, overrides) for name in names]
     )
+    python = settings.get("vllm_python")
+    can_measure = on_host(python, settings.get("measured_elsewhere", ()))
+    choices = [(c.name, choose(backend, c, RESULTS, can_measure)) for c in candidates]
+    chosen = [choice.experiment for _, choice in choices if choice.experiment]
+    if not chosen:
+        raise ConfigError(f"workflow/config.yaml: backend: {choices[0][1].reason}")
     return Plan(
-        experiments=planned,
-        outputs=[o for o in paper_outputs() if set(o.experiments) <= set(names)],
+        experiments=chosen,
+        sessions=[session for _, choice in choices for session in choice.sessions],
+        outputs=paper_outputs({e.name: e for e in chosen}),
         targets=settings["targets"],
         cost_models=sorted(path.stem for path in (CONF / "cost_model").glob("*.yaml")),
+        choices=announce(choices, RESULTS),
+        measuring_options=f"--vllm-python {shlex.quote(python)}" if python else "",
     )
 
 
 def remembered(
-    question: Any, answer: Callable[[], list[Experiment]], path: Path | None = None
-) -> list[Experiment]:
+    question: Any, answer: Callable[[], list[Candidate]], path: Path | None = None
+) -> list[Candidate]:
     """``answer()``, or what it was when asked the same of the same files.
 
     Composing every experiment takes Hydra seconds. The key is the content of all of ``conf/`` and
@@ -127,15 +147,24 @@ def remembered(
     try:
         known = json.loads(path.read_text())
         if known["key"] == key:
-            return [Experiment(**_tuples(fields)) for fields in known["experiments"]]
+            return [_candidate(fields) for fields in known["candidates"]]
     except (OSError, ValueError, KeyError, TypeError):
         pass  # nothing usable is remembered
     planned = answer()
     path.parent.mkdir(exist_ok=True)
     temporary = path.with_suffix(f".{os.getpid()}")
-    temporary.write_text(json.dumps({"key": key, "experiments": [*map(asdict, planned)]}))
+    temporary.write_text(json.dumps({"key": key, "candidates": [*map(asdict, planned)]}))
     temporary.replace(path)
     return planned
+
+
+def _candidate(fields: Mapping[str, Any]) -> Candidate:
+    experiment = fields["simulated"]
+    return Candidate(
+        fields["name"],
+        Experiment(**_tuples(experiment)) if experiment else None,
+        tuple(Session(**_tuples(session)) for session in fields["sessions"]),
+    )
 
 
 def _tuples(fields: Mapping[str, Any]) -> dict[str, Any]:
@@ -155,43 +184,84 @@ def check_settings(settings: Mapping[str, Any]) -> None:
     raise ConfigError(f"workflow/config.yaml: {key}: {problem} (keys: {allowed})")
 
 
-def plan_experiment(name: str, source: str, overrides: Sequence[str]) -> Experiment:
-    """Load and check one experiment and name its result files."""
+def candidate(name: str, backend: str, overrides: Sequence[str]) -> Candidate:
+    """Load and check one experiment as far as the backend asks."""
     given = (f"experiment={name}", *overrides)
-    config = load(given)
-    folder = f"results/{source}/{name}"
-    files = [f"{folder}/{slug}.parquet" for slug in schedulers(config)]
-    if config.log_steps:
-        files.append(f"{folder}/steps.parquet")
-    return Experiment(
-        name=name,
-        digest=experiment_digest(config),
-        overrides=given,
-        results=(*files, f"{folder}/manifest.json"),
+    return Candidate(
+        name,
+        None if backend == VLLM else _simulated(name, given),
+        () if backend == SIMULATOR else _sessions(name, (*given, "backend=vllm")),
     )
 
 
-def paper_outputs() -> list[Output]:
-    """Every figure, every table, the claims and the report."""
+def _simulated(name: str, overrides: tuple[str, ...]) -> Experiment:
+    config = load(overrides)
+    files = [f"{slug}.parquet" for slug in schedulers(config)]
+    if config.log_steps:
+        files.append("steps.parquet")
+    return simulated(name, experiment_digest(config), overrides, [*files, "manifest.json"])
+
+
+def _sessions(name: str, overrides: tuple[str, ...]) -> tuple[Session, ...]:
+    config = load(overrides)
+    if config.log_steps:
+        return ()  # a server's step log is drawn with `ppas timeline`, not yet published
+    by_slug: dict[str, list[Run]] = {}
+    for run in enumerate_runs(config):
+        by_slug.setdefault(run.slug, []).append(run)
+    return tuple(
+        Session(
+            experiment=name,
+            slug=slug,
+            digest=session_digest(runs),
+            overrides=overrides,
+            hardware=hardware_slug(config),
+            device=config.hardware.device,
+            runs=tuple(run.run_id for run in runs),
+            run_s=tuple(sum(s for s, _ in parse_phases(run.phases)) for run in runs),
+        )
+        for slug, runs in by_slug.items()
+    )
+
+
+def paper_outputs(chosen: Mapping[str, Experiment]) -> list[Output]:
+    """Every figure and table, the claims and the report, as far as their experiments are there."""
     published = tuple(
         str(path.relative_to(ROOT)) for path in sorted((ROOT / "data/published").glob("*"))
     )
     found = [
         Output("draw", name, needs, (f"figures/{name}.pdf", f"figures/{name}.png"),
-               published, f"figure {name}", output_code("figures", name))
-        for name, needs in outputs.figures().items()
+               published, f"figure {name}{_measured(needs, chosen)}",
+               output_code("figures", name))
+        for name, needs in outputs.figures().items() if set(needs) <= set(chosen)
     ] + [
         Output("tabulate", name, needs,
                tuple(f"tables/{name}.{suffix}" for suffix in outputs.table_formats()[name]),
-               published + outputs.table_inputs()[name], f"table {name}",
+               published + outputs.table_inputs()[name],
+               f"table {name}{_measured(needs, chosen)}",
                output_code("tables", name))
-        for name, needs in outputs.tables().items()
+        for name, needs in outputs.tables().items() if set(needs) <= set(chosen)
     ]  # fmt: skip
     needs = outputs.claims_experiments(ROOT / outputs.CLAIMS)
+    if not set(needs) <= set(chosen):
+        return found
     files = ("tables/claims.csv", "tables/claims.md")
-    judged = Output("judge", "claims", needs, files, published, "claims",
+    judged = Output("judge", "claims", needs, files, published,
+                    f"claims{_measured(needs, chosen)}",
                     output_code("tables", "render"))  # fmt: skip
-    return [*found, judged, _report([*found, judged])]
+    if set(outputs.figures()) | set(outputs.tables()) <= {output.name for output in found}:
+        return [*found, judged, _report([*found, judged])]
+    return [*found, judged]
+
+
+def _measured(needs: Sequence[str], chosen: Mapping[str, Experiment]) -> str:
+    """The option that tells an output which of its experiments were measured, and where."""
+    folders = [
+        str(Path(chosen[name].results[0]).parent.relative_to(f"results/{MEASURED}"))
+        for name in needs
+        if chosen[name].source == MEASURED
+    ]
+    return f" --measured {' '.join(folders)}" if folders else ""
 
 
 def _report(parts: list[Output]) -> Output:
@@ -221,6 +291,12 @@ def _shared_code(package: str) -> tuple[Path, ...]:
 @cache
 def _file_code(path: Path) -> str:
     return code_digest([path])
+
+
+def announce_choices(plan: Plan, workflow: Any) -> None:
+    """Say where the numbers will come from, before anything starts."""
+    if workflow.is_main_process:
+        print(*(f"ppas: {line}" for line in plan.choices), sep="\n", file=sys.stderr, flush=True)
 
 
 def guard_checkout(workflow: Any) -> None:

@@ -26,8 +26,9 @@ from ppas.schema import Config
 SIMULATED = "simulated"
 RECORD_COLUMNS = (
     "experiment", "model", "hardware", "scheduler", "run_id", "seed", "burst_rate",
-    "request_id", "arrival_s", "prompt_tokens", "output_tokens", "first_token_s", "completed_s",
-    "ttft_s", "tpot_s", "e2e_s", "error", "preemptions", "phases", "source",
+    "request_id", "arrival_s", "submitted_s", "prompt_tokens", "output_tokens", "first_token_s",
+    "last_token_s", "completed_s", "ttft_s", "tpot_s", "e2e_s", "error", "preemptions", "phases",
+    "source",
 )  # fmt: skip
 PACKAGES = ("numpy", "numba", "pandas", "pyarrow")
 

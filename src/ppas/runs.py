@@ -20,6 +20,12 @@ SIMULATION_CODE = (
     "simulator/engine.py",
     "simulator/runner.py",
 )
+VLLM = "vllm"  # the backend that measures
+DUMMY = "dummy"  # weights that vLLM makes up, for a model of the configured shape
+# What only a server is told, and so decides no simulated number.
+SERVED_MODEL = ("vocab_size", "weights", "serve_options")
+SERVED_HARDWARE = ("device", "serve_options", "environment")
+PROTOCOL = 1  # of measuring; raise it when the client or the session measures something else
 
 
 @dataclass(frozen=True)
@@ -98,13 +104,32 @@ def _make_run(config, common, slug, scheduler, phases, rate, lengths, seed) -> R
 
 def _spec(config: Config) -> dict[str, Any]:
     """What all runs of a configuration share and what decides their results."""
+    return _measured_spec(config) if config.backend.name == VLLM else _simulated_spec(config)
+
+
+def _simulated_spec(config: Config) -> dict[str, Any]:
+    model, hardware = vars(config.model), vars(config.hardware)
     return {
-        "model": vars(config.model),
-        "hardware": vars(config.hardware),
+        "model": {key: value for key, value in model.items() if key not in SERVED_MODEL},
+        "hardware": {key: value for key, value in hardware.items() if key not in SERVED_HARDWARE},
         "engine": vars(config.engine),
-        "backend": vars(config.backend),
+        "backend": config.backend.name,
         "coefficients": vars(config.cost_model.coefficients),
         "code": simulation_code(),
+    }
+
+
+def _measured_spec(config: Config) -> dict[str, Any]:
+    """No code: hours on a GPU must outlive an edit of the client. ``PROTOCOL`` stands for it."""
+    model, hardware = vars(config.model), vars(config.hardware)
+    shape = {key: value for key, value in model.items() if isinstance(value, int)}
+    return {
+        "protocol": PROTOCOL,
+        "model": {key: model[key] for key in ("repository", "max_model_len", *SERVED_MODEL)}
+        | (shape if config.model.weights == DUMMY else {}),
+        "hardware": {key: hardware[key] for key in ("name", *SERVED_HARDWARE)},
+        "engine": vars(config.engine),
+        "backend": [config.backend.name, config.backend.first_token],
     }
 
 

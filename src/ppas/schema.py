@@ -26,17 +26,23 @@ class ModelConfig:
     experts_active: int = 0  # of these, how many a token visits
     active_parameters_b: float | None = None  # 1e9 that a token meets; by default all, 2 bytes each
     fp4_parameters_b: float = 0.0  # of these, how many are multiplied in 4 bits
+    vocab_size: int = 32_000  # prompts use token ids below this; a lower bound will do
+    weights: str = "hub"  # or dummy: a Qwen2 of this shape whose weights vLLM makes up
+    serve_options: list[str] = field(default_factory=list)  # flags of vLLM for this model
 
 
 @dataclass
 class HardwareConfig:
-    """Datasheet facts of a GPU."""
+    """Datasheet facts of a GPU, and what vLLM needs to be told on it."""
 
     name: str
     memory_gib: float
     memory_bandwidth_gb_s: float
     dense_bf16_tflop_s: float
     dense_fp4_tflop_s: float = 0.0  # 0: no 4-bit arithmetic; such weights are then widened
+    device: str = ""  # part of the name that NVML gives the GPU; none for a CPU
+    serve_options: list[str] = field(default_factory=list)  # flags of vLLM on this hardware
+    environment: dict[str, str] = field(default_factory=dict)  # variables of its server
 
 
 @dataclass
@@ -97,9 +103,12 @@ class CostModelConfig:
 
 @dataclass
 class BackendConfig:
-    """Where the numbers come from."""
+    """Where the numbers come from; times in seconds."""
 
-    name: str
+    name: str  # simulator or vllm
+    first_token: str = "tokens"  # what ends TTFT: the first token id, or the first text
+    start_timeout_s: float = 1800.0  # until a server is ready, downloads included
+    request_timeout_s: float = 600.0  # from a request's submission to its last token
 
 
 @dataclass

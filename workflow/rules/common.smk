@@ -12,3 +12,4 @@ from ppas import planning
 
 PLAN = planning.plan_or_exit(config)
 planning.guard_checkout(workflow)
+planning.announce_choices(PLAN, workflow)

@@ -7,7 +7,7 @@ rule start_results:
 
 # One job per experiment. It has no input files: what decides a result is its configuration's
 # content hash, so that touching a file or editing a comment simulates nothing again.
-for experiment in PLAN.experiments:
+for experiment in PLAN.simulated:
 
     rule:
         name:

@@ -1,7 +1,7 @@
 """Read access to what was run (``results/``) and to what the paper prints (``data/published/``)."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +14,12 @@ MANIFEST = "manifest.json"  # written with the records of an experiment, and the
 
 
 class Study:
-    """Lazy, cached frames of every experiment: all sources found on disk, each row labelled.
+    """Lazy, cached frames of every experiment, each row labelled with its source.
 
-    Experiments are named as in ``conf/experiment/``. A missing file raises a one-line
-    FileNotFoundError that says how to make it; a failed request raises ValueError.
+    Experiments are named as in ``conf/experiment/``. Those in ``measured`` are read from that
+    folder of ``results/measured``, such as ``cpu/cpu_demo``; all others are simulated. A missing
+    file raises a one-line FileNotFoundError that says how to make it; a failed request raises
+    ValueError.
     """
 
     def __init__(
@@ -25,7 +27,9 @@ class Study:
         results: Path = Path("results"),
         published: Path = Path("data/published"),
         conf: Path = Path("conf"),
+        measured: Mapping[str, str] | None = None,
     ) -> None:
+        self.measured = dict(measured or {})
         self.results_dir, self.published_dir, self.conf_dir = map(Path, (results, published, conf))
         self._cache: dict[tuple[str, str], Any] = {}
 
@@ -63,30 +67,34 @@ class Study:
             self._cache[kind, name] = make(name)
         return self._cache[kind, name]
 
+    def folder(self, experiment: str) -> Path:
+        """Where an experiment's results are read from."""
+        if experiment in self.measured:
+            return self.results_dir / "measured" / self.measured[experiment]
+        return self.results_dir / "simulated" / experiment
+
     def _read_records(self, experiment: str) -> pd.DataFrame:
-        paths = sorted(self.results_dir.glob(f"*/{experiment}/*.parquet"))
-        paths = [path for path in paths if path.name != STEP_LOG]
+        folder = self.folder(experiment)
+        paths = [path for path in sorted(folder.glob("*.parquet")) if path.name != STEP_LOG]
         if not paths:
-            raise _missing(self.results_dir / "simulated" / experiment / MANIFEST)
+            raise _missing(folder / MANIFEST)
         records = pd.concat([pd.read_parquet(path) for path in paths], ignore_index=True)
         metrics.require_complete(records)
         metrics.require_paired(records)
         return records
 
     def _read_steps(self, experiment: str) -> pd.DataFrame:
-        paths = sorted(self.results_dir.glob(f"*/{experiment}/{STEP_LOG}"))
-        if not paths:
-            raise _missing(self.results_dir / "simulated" / experiment / STEP_LOG)
-        logs = [
-            pd.read_parquet(path).assign(source=path.parts[-3], experiment=experiment)
-            for path in paths
-        ]
-        return pd.concat(logs, ignore_index=True)
+        path = self.folder(experiment) / STEP_LOG
+        if not path.exists():
+            raise _missing(path)
+        source = path.relative_to(self.results_dir).parts[0]
+        return pd.read_parquet(path).assign(source=source, experiment=experiment)
 
     def _read_config(self, experiment: str) -> dict[str, Any]:
-        paths = sorted(self.results_dir.glob(f"*/{experiment}/{MANIFEST}"))
+        folder = self.folder(experiment)
+        paths = sorted(folder.glob("*.json"))  # a manifest, or the provenance of each scheduler
         if not paths:
-            raise _missing(self.results_dir / "simulated" / experiment / MANIFEST)
+            raise _missing(folder / MANIFEST)
         return json.loads(paths[0].read_text(encoding="utf-8"))["config"]
 
     def _read_published(self, name: str) -> pd.DataFrame:

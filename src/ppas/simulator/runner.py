@@ -74,9 +74,11 @@ def request_times(trace: Trace, requests: np.ndarray, cost: CostModel) -> dict[s
     return {
         "request_id": np.arange(len(arrival)),
         "arrival_s": arrival,
+        "submitted_s": arrival,  # a virtual client is never late
         "prompt_tokens": requests["prompt"],
         "output_tokens": requests["output"],
         "first_token_s": first,
+        "last_token_s": np.where(served, requests["completed"], np.nan),
         "completed_s": completed,
         "ttft_s": first - arrival,
         "tpot_s": tpot,

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 EXIT_FAILED, EXIT_BAD_INPUT, EXIT_SIGNAL = 1, 2, 128
 OVERRIDES_HELP = "Hydra overrides, such as experiment=NAME scheduler=ppas seed=3"
+AUTHORS_GPU = "RTX5090"  # of most of the authors' logs
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -81,6 +82,42 @@ def build_parser() -> argparse.ArgumentParser:
     )
     doctor.add_argument("command", nargs=argparse.REMAINDER, help="what you are about to run")
     doctor.set_defaults(run=check_before_serving)
+
+    logs = commands.add_parser(
+        "import-logs",
+        help="recompute the paper's tables from the authors' public logs",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        description="Read the authors' text logs, print mean E2E per scheduler and burst rate\n"
+        "beside the paper's, and say how many numbers of each table the logs reproduce.",
+        epilog="examples:\n"
+        "  ppas import-logs rtx5090/*.log --out recomputed\n"
+        "  ppas import-logs h100/*.log --hardware H100-SXM --partial\n"
+        "  ppas import-logs *.log --name adaptive_s256=ppas\n\n"
+        "A log names no GPU: import the logs of one at a time. --out writes DIR/table*.csv (as in\n"
+        "tables/, and the number of seeds) and DIR/published-raw/EXPERIMENT/: runs.parquet, and\n"
+        "records.parquet where the log has request lines. Latencies count from submission, as the\n"
+        "authors took them. Any line, name or run that cannot be used ends the import with its\n"
+        "place and remedy, and nothing is written.",
+    )
+    logs.add_argument("files", nargs="+", type=Path, metavar="FILE", help="logs, as UTF-8 text")
+    logs.add_argument(
+        "--hardware",
+        metavar="GPU",
+        help=f"their GPU, as in conf/hardware; default: {AUTHORS_GPU}, and an error if the values "
+        "are far from its published ones and near another's",
+    )
+    logs.add_argument(
+        "--name",
+        action="append",
+        default=[],
+        metavar="LOGGED=CONF",
+        help="what a name in the logs is: a file of conf/model or conf/scheduler",
+    )
+    logs.add_argument(
+        "--partial", action="store_true", help="leave out what cannot be used, and name it"
+    )
+    logs.add_argument("--out", type=Path, metavar="DIR", help="write tables and results there")
+    logs.set_defaults(run=import_authors_logs)
 
     timeline = commands.add_parser("timeline", help="draw a step log of the vLLM plugin")
     timeline.add_argument("log", type=Path, metavar="LOG.csv")
@@ -231,6 +268,38 @@ def check_before_serving(args: argparse.Namespace) -> None:
     print(*findings, sep="\n")
     if any(finding.level == PROBLEM for finding in findings):
         sys.exit(1)
+
+
+def import_authors_logs(args: argparse.Namespace) -> None:
+    """Print what the logs reproduce of the paper; with ``--out`` also write it."""
+    from ppas.authors_logs import import_logs, write_results
+    from ppas.authors_logs.recomputed import LoggedStudy, doubts, report, tables
+    from ppas.config import ROOT
+    from ppas.paper.tables.render import to_csv
+
+    imported = import_logs(args.files, args.hardware or AUTHORS_GPU, args.name)
+    problems = imported.problems
+    if problems and (not args.partial or imported.runs.empty):
+        more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+        hint = "nothing is left" if args.partial else "or leave out such runs with --partial"
+        raise ConfigError(f"{problems[0]}{more}; {hint}")
+    study = LoggedStudy(imported, ROOT / "data" / "published")
+    doubted = doubts(study)
+    if doubted and args.hardware is None:
+        raise ConfigError(doubted[0])
+    made, lacking = tables(study)
+    print(report(study, made, lacking))
+    for line in [*(f"left out: {problem}" for problem in problems), *doubted]:
+        print(f"ppas: {line}", file=sys.stderr)
+    if args.out:
+        try:
+            write_results(imported, args.out)
+            for name, rows in made.items():
+                path = args.out / f"{name}.csv"
+                path.write_text(to_csv(rows), encoding="utf-8", newline="\n")
+        except OSError as error:
+            raise ConfigError(f"--out {args.out}: {error.strerror}; pass a folder") from None
+        print(f"\n{len(made)} tables, and the runs behind them: {args.out}")
 
 
 def draw_timeline(args: argparse.Namespace) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ppas.config import ConfigError, experiments, load
+from ppas.profiling.command import add_parser as add_profile_parser
 
 EXIT_BAD_INPUT = 2
 OVERRIDES_HELP = "Hydra overrides, such as experiment=NAME scheduler=ppas seed=3"
@@ -58,6 +59,8 @@ def build_parser() -> argparse.ArgumentParser:
     )
     doctor.add_argument("command", nargs=argparse.REMAINDER, help="what you are about to run")
     doctor.set_defaults(run=check_before_serving)
+
+    add_profile_parser(commands)
 
     timeline = commands.add_parser("timeline", help="draw a step log of the vLLM plugin")
     timeline.add_argument("log", type=Path, metavar="LOG.csv")

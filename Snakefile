@@ -16,6 +16,7 @@ include: "workflow/rules/common.smk"
 include: "workflow/rules/simulate.smk"
 include: "workflow/rules/paper.smk"
 include: "workflow/rules/calibrate.smk"
+include: "workflow/rules/profile.smk"
 
 
 rule all:

@@ -17,6 +17,7 @@ include: "workflow/rules/simulate.smk"
 include: "workflow/rules/measure.smk"
 include: "workflow/rules/paper.smk"
 include: "workflow/rules/calibrate.smk"
+include: "workflow/rules/profile.smk"
 
 
 rule all:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from ppas.config import ConfigError, experiments, load
 from ppas.measured import MeasuringFailed
+from ppas.profiling.command import add_parser as add_profile_parser
 
 if TYPE_CHECKING:
     from ppas.schema import Config
@@ -118,6 +119,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     logs.add_argument("--out", type=Path, metavar="DIR", help="write tables and results there")
     logs.set_defaults(run=import_authors_logs)
+    add_profile_parser(commands)
 
     timeline = commands.add_parser("timeline", help="draw a step log of the vLLM plugin")
     timeline.add_argument("log", type=Path, metavar="LOG.csv")

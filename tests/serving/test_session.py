@@ -245,7 +245,9 @@ def test_a_taken_port_is_noticed(tmp_path):
                 ours.wait_until_ready(20)
         ours = [str(other), *flags, "ours"]
         with Server(ours, tmp_path / "ours.log", port, "ours") as late:
-            with pytest.raises(ServerDied, match=r"(?s)ended while it started.*in use|not own port"):
+            with pytest.raises(
+                ServerDied, match=r"(?s)ended while it started.*in use|not own port"
+            ):
                 late.wait_until_ready(20)
 
 
@@ -307,5 +309,3 @@ def test_a_lost_request_of_one_scheduler_is_refused(bench):
     with pytest.raises(ValueError, match=re.compile("request", re.IGNORECASE)):
         Study(bench.results, measured={"cpu_demo": "cpu/cpu_demo"}).records("cpu_demo")
     assert bench.store.published()["runs"] == {}  # nor is it trusted to be complete
-
-

@@ -1,13 +1,14 @@
 """Read access to what was run (``results/``) and to what the paper prints (``data/published/``)."""
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
 from ppas import metrics
+from ppas.profiling.rows import read_rows
 
 STEP_LOG = "steps.parquet"
 MANIFEST = "manifest.json"  # written with the records of an experiment, and their workflow target
@@ -61,6 +62,15 @@ class Study:
         number = str(table_id)
         name = f"table{int(number):02d}.csv" if number.isdecimal() else f"{number}.csv"
         return self._once("published", name, self._read_published)
+
+    def profiles(self, metrics: Collection[str], prompt_tokens: int) -> pd.DataFrame:
+        """What profilers measured of some metrics with prompts of one length: ``profiling.rows``.
+
+        Tidy, ``value`` and ``std`` in the metric's unit, ``source`` is ``measured``; empty where
+        nothing was profiled. Raises ValueError for a file that is no profile.
+        """
+        rows = self._once("profiles", "", lambda _: read_rows(self.results_dir))
+        return rows[rows["metric"].isin(metrics) & (rows["prompt_tokens"] == prompt_tokens)]
 
     def _once(self, kind: str, name: str, make: Callable[[str], Any]) -> Any:
         if (kind, name) not in self._cache:

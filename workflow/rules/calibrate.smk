@@ -9,6 +9,7 @@ rule calibrate_pair:
         temp(touch("logs/calibrate_{pair}.done")),
     log:
         "logs/calibrate_{pair}.log",
+    localrule: True
     conda:
         "../../environment.yml"
     shell:

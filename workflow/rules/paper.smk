@@ -12,6 +12,7 @@ for product in PLAN.outputs:
             product.files,
         log:
             f"logs/{product.verb}_{product.name}.log",
+        localrule: True
         conda:
             "../../environment.yml"
         params:

@@ -3,6 +3,7 @@
 rule start_results:
     output:
         touch("results/.started"),
+    localrule: True
 
 
 # One job per experiment. It has no input files: what decides a result is its configuration's
@@ -16,6 +17,7 @@ for experiment in PLAN.simulated:
             [update(path) for path in PLAN.results[experiment.name]],
         log:
             f"logs/simulate_{experiment.name}.log",
+        localrule: True
         conda:
             "../../environment.yml"
         params:

@@ -8,6 +8,7 @@ NEEDS_VLLM = [
     "test_live_golden.py",
     "test_lockstep.py",
     "test_real_engine.py",
+    "test_step_log.py",
 ]
 
 collect_ignore = [] if find_spec("vllm") else NEEDS_VLLM

@@ -20,7 +20,7 @@ import yaml
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import best_match
 
-from ppas.config import CONF, ROOT, ConfigError, experiments, load, schedulers
+from ppas.config import CONF, ROOT, ConfigError, experiments, fitted_pairs, load, schedulers
 from ppas.digest import code_digest, content_digest
 from ppas.paper import outputs
 from ppas.runs import experiment_digest
@@ -108,7 +108,7 @@ def make_plan(settings: Mapping[str, Any]) -> Plan:
         experiments=planned,
         outputs=[o for o in paper_outputs() if set(o.experiments) <= set(names)],
         targets=settings["targets"],
-        cost_models=sorted(path.stem for path in (CONF / "cost_model").glob("*.yaml")),
+        cost_models=fitted_pairs(),
     )
 
 

@@ -77,11 +77,8 @@ class Study:
         paths = sorted(self.results_dir.glob(f"*/{experiment}/{STEP_LOG}"))
         if not paths:
             raise _missing(self.results_dir / "simulated" / experiment / STEP_LOG)
-        logs = [
-            pd.read_parquet(path).assign(source=path.parts[-3], experiment=experiment)
-            for path in paths
-        ]
-        return pd.concat(logs, ignore_index=True)
+        logs = [_labelled(pd.read_parquet(path), path.parts[-3]) for path in paths]
+        return pd.concat(logs, ignore_index=True).assign(experiment=experiment)
 
     def _read_config(self, experiment: str) -> dict[str, Any]:
         paths = sorted(self.results_dir.glob(f"*/{experiment}/{MANIFEST}"))
@@ -93,6 +90,11 @@ class Study:
         text = dict.fromkeys(("table", "model", "hardware", "burst", "scheduler", "metric"), str)
         tokens = dict.fromkeys(("prompt_tokens", "output_tokens"), "Int64")
         return pd.read_csv(self.published_dir / name, dtype={**text, **tokens})
+
+
+def _labelled(steps: pd.DataFrame, folder: str) -> pd.DataFrame:
+    """A step log with its source: its own, else the folder's."""
+    return steps.assign(source=steps.get("source", folder))
 
 
 def _missing(path: Path) -> FileNotFoundError:

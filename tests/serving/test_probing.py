@@ -21,7 +21,6 @@ from ppas.work import COLUMNS, NO_WORK, Work
 
 TRUE = CostModel(2e-3, 2e-8, 3e-3, 1.1e-5, 6e-10, 2e-7, 5e-8, 1e-7, 0.02, 0.004)
 EXPERIMENT = ("experiment=rtx5090_primary", "hardware=h200", "cost_model=zero_shot")
-SYNCHRONOUS = "engine.async_scheduling=false"  # a step starts when it is decided
 
 
 class Call(NamedTuple):
@@ -35,11 +34,12 @@ class Engine:
 
     url = "http://127.0.0.1:1"
 
-    def __init__(self, scheduler, folder, error=None):
+    def __init__(self, scheduler, folder, in_flight=1, error=None):
         self.policy = scheduler_policy(scheduler)
         self.options = EngineOptions(
-            scheduler.max_num_batched_tokens, 256, 10**5, 16, 0, True, steps_in_flight=1
+            scheduler.max_num_batched_tokens, 256, 10**5, 16, 0, True, in_flight
         )
+        self.in_flight = in_flight
         self.log, self.clock, self.error = StepLog(folder / "steps.csv"), 0.0, error
 
     def get(self, path):
@@ -56,7 +56,7 @@ class Engine:
         self.write(steps)
         return [
             SimpleNamespace(
-                scheduled_s=call.arrival_s,
+                submitted_s=call.arrival_s,
                 first_token_s=row["first_token"],
                 last_token_s=row["completed"],
                 completed_s=row["completed"] + TRUE.client_complete,
@@ -66,17 +66,25 @@ class Engine:
         ]
 
     def write(self, steps):
-        """A row per step, an empty one wherever the engine goes idle."""
+        """A row per step, and empty ones wherever the engine goes idle.
+
+        With two steps in flight, a step is decided when the one before it starts.
+        """
+        starts, ends = steps["time_s"], steps["time_s"] + steps["duration_s"]
+        previous = -1.0
         for k, step in enumerate(steps):
-            self.add(self.clock + step["time_s"], Work(*(step[name] for name in COLUMNS)))
-            end = step["time_s"] + step["duration_s"]
-            if k + 1 == len(steps) or steps[k + 1]["time_s"] > end + 1e-9:
-                self.add(self.clock + end, NO_WORK)
-        self.clock += end + 3.0
+            follows = k > 0 and starts[k] < ends[k - 1] + 1e-9
+            decided = previous if follows and self.in_flight == 2 else starts[k]
+            self.add(decided, Work(*(step[name] for name in COLUMNS)))
+            if k + 1 == len(steps) or starts[k + 1] > ends[k] + 1e-9:
+                for now in (starts[k], ends[k])[-self.in_flight :]:
+                    self.add(now, NO_WORK)
+            previous = starts[k]
+        self.clock += ends[-1] + 3.0
         self.log.flush()
 
     def add(self, now, work):
-        self.log.add(Snapshot(now, 0, 0, 0, 0, 0, 16384), Decision(16384, 1), work)
+        self.log.add(Snapshot(self.clock + now, 0, 0, 0, 0, 0, 16384), Decision(16384, 1), work)
 
 
 @pytest.fixture
@@ -94,15 +102,17 @@ def probe(monkeypatch, tmp_path):
             yield engine
 
         out = tmp_path / "pair.yaml"
-        loaded = config.load([*EXPERIMENT, SYNCHRONOUS])
+        loaded = config.load(EXPERIMENT)
         line = probing.calibrate_measured(loaded, sys.executable, out, serve=serve)
         return line, yaml.safe_load(out.read_text())
 
     return run
 
 
-def test_probes_of_a_server_give_its_cost_model(probe):
-    line, file = probe()
+@pytest.mark.parametrize("in_flight", [1, 2])
+def test_probes_of_a_server_give_its_cost_model(probe, in_flight):
+    """Also where vLLM schedules otherwise than asked: the configuration is asynchronous."""
+    line, file = probe(in_flight=in_flight)
     found = CostModel(**file["coefficients"])
     np.testing.assert_allclose(found, TRUE, rtol=0.02)
     assert (file["model"], file["hardware"]) == ("Qwen2.5-3B", "H200")
@@ -110,6 +120,7 @@ def test_probes_of_a_server_give_its_cost_model(probe):
     fit = file["fit"]
     assert fit["source"] == "measured probes"
     assert fit["vllm"] == "0.33.0"
+    assert fit["steps_in_flight"] == in_flight
     assert fit["budgets"] == [16384, 1024]
     assert set(fit["errors"]) == {"fitted", "held_out", "client"}
     assert fit["errors"]["held_out"]["mixed"]["mean_abs_error_pct"] < 1

@@ -24,6 +24,7 @@ from ppas.simulator.probes import (
     REPEATS,
     Limits,
     Probe,
+    StepFit,
     cost_model,
     fit_client,
     fit_steps,
@@ -69,6 +70,14 @@ def make_plan(config: Config) -> Plan:
     # Kernels are compiled when first used: the largest probe of each kind, once.
     largest = list({probe.name.split()[0]: probe for probe in planned}.values())
     return Plan(scheduler, [*largest, *planned], len(largest))
+
+
+class Reading(NamedTuple):
+    """A step log's steps, with durations in seconds and probes, and the fit to them."""
+
+    steps_in_flight: int
+    steps: pd.DataFrame
+    fit: StepFit
 
 
 @contextmanager
@@ -117,16 +126,28 @@ def send(server: Any, plan: Plan, progress: Callable[[Sequence[Probe]], Any]) ->
     return answered
 
 
-def read_steps(path: Path, plan: Plan, steps_in_flight: int) -> pd.DataFrame:
-    """The steps of a step log with their durations in seconds and the probe they belong to.
+def fit_log(path: Path, plan: Plan) -> Reading:
+    """Read a step log and fit its steps, with as many in flight as explain their times better.
+
+    The configuration cannot tell how many that are: vLLM falls back to synchronous scheduling
+    where it must, and an executor may run a step within the call.
 
     Raises:
         ValueError: the log is not of these probes.
     """
     log = pd.read_csv(path)
     times, busy = log["time_s"].to_numpy(), log["scheduled_tokens"].to_numpy() > 0
-    log["duration_s"] = step_durations(times, busy, steps_in_flight)
-    return split_log(log, plan.replays)
+    readings = []
+    for in_flight in (1, 2):
+        durations = step_durations(times, busy, in_flight)
+        steps = split_log(log.assign(duration_s=durations), plan.replays)
+        fit = fit_steps(steps[steps["probe"] >= plan.warm_up])
+        readings.append(Reading(in_flight, steps, fit))
+    return min(readings, key=lambda reading: _mean_error(reading.fit))
+
+
+def _mean_error(fit: StepFit) -> float:
+    return sum(error["mean_abs_error_pct"] for error in fit.errors["fitted"].values())
 
 
 def lone_requests(steps: pd.DataFrame, plan: Plan, answered: list[list[Any]]) -> pd.DataFrame:
@@ -134,7 +155,7 @@ def lone_requests(steps: pd.DataFrame, plan: Plan, answered: list[list[Any]]) ->
     prefill = steps[kinds(steps) == PREFILL].groupby("probe")["duration_s"].sum()
     rows = [
         {
-            "ttft_s": replies[0].first_token_s - replies[0].scheduled_s,
+            "ttft_s": replies[0].first_token_s - replies[0].submitted_s,
             "engine_s": prefill[number],
             "last_token_s": replies[0].last_token_s,
             "completed_s": replies[0].completed_s,
@@ -177,15 +198,14 @@ def calibrate_measured(
     logs = sorted(folder.glob("steps.*.csv"))
     if len(logs) != 1:
         raise ValueError(f"{folder}: {len(logs)} step logs; one engine process writes one")
-    steps = read_steps(logs[0], plan, 2 if config.engine.async_scheduling else 1)
-    measured = steps[steps["probe"] >= plan.warm_up]
-    of_steps = fit_steps(measured)
+    in_flight, steps, of_steps = fit_log(logs[0], plan)
     of_client = fit_client(lone_requests(steps, plan, answered))
     fit = {
         "source": "measured probes",
         "experiment": config.experiment,
         "vllm": version,
         "budgets": [plan.scheduler.max_num_batched_tokens, plan.scheduler.policy["b_cap"]],
+        "steps_in_flight": in_flight,
         "probes": len(plan.replays) - plan.warm_up,
         "repeats": REPEATS,
         "held_out": f"one in {HELD_OUT_EVERY} conditions",

@@ -66,9 +66,27 @@ def build_parser() -> argparse.ArgumentParser:
     measure.set_defaults(run=measure_experiment)
 
     calibrate = commands.add_parser(
-        "calibrate", help="fit the cost model of one (model, GPU) pair to published static rows"
+        "calibrate",
+        help="fit the cost model of a (model, GPU) pair",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        epilog="examples:\n"
+        "  ppas calibrate qwen2_5_3b_rtx5090         to published static rows\n"
+        "  ppas calibrate zero_shot                  what pairs without a fit get, from the fits\n"
+        "  ppas calibrate --probes experiment=rtx5090_primary hardware=h200 backend=vllm\n"
+        "                                            to steps of a server on this machine's GPU",
     )
-    calibrate.add_argument("pair", help="a file of conf/cost_model, such as qwen2_5_3b_rtx5090")
+    calibrate.add_argument(
+        "given", nargs="+", metavar="PAIR|OVERRIDE",
+        help=f"a file of conf/cost_model; with --probes: {OVERRIDES_HELP}",
+    )  # fmt: skip
+    calibrate.add_argument("--probes", action="store_true", help="measure on a real vLLM server")
+    calibrate.add_argument(
+        "--python", type=Path, default=Path(sys.executable), metavar="PATH",
+        help="with --probes: the Python that has vLLM; default: this one",
+    )  # fmt: skip
+    calibrate.add_argument(
+        "--out", type=Path, metavar="FILE", help="default: conf/cost_model/MODEL_HARDWARE.yaml"
+    )
     calibrate.set_defaults(run=calibrate_pair)
 
     doctor = commands.add_parser(
@@ -154,7 +172,7 @@ def run_by_hand(args: argparse.Namespace) -> None:
     import pandas as pd
 
     from ppas.metrics import run_metrics
-    from ppas.results import SIMULATED, records, write_frame
+    from ppas.results import records, write_frame
     from ppas.runs import enumerate_runs
     from ppas.simulator.runner import simulate_run
 
@@ -163,7 +181,7 @@ def run_by_hand(args: argparse.Namespace) -> None:
     frames = []
     for run in enumerate_runs(config):
         outcome = simulate_run(config, run)
-        frames.append(records(config, [(run, outcome.records)], SIMULATED))
+        frames.append(records(config, [(run, outcome.records)], config.cost_model.source))
         if args.save:
             write_frame(frames[-1], args.save / f"{run.run_id}.parquet")
     metrics = run_metrics(pd.concat(frames))
@@ -234,10 +252,24 @@ def measure_experiment(args: argparse.Namespace) -> None:
 
 
 def calibrate_pair(args: argparse.Namespace) -> None:
-    """Fit a cost model and write it to ``conf/cost_model``."""
-    from ppas.simulator.calibration import calibrate
+    """Fit cost models to published rows, or one to measured probes; written to conf/cost_model."""
+    if not args.probes:
+        from ppas.simulator.calibration import calibrate
 
-    print(calibrate(args.pair))
+        for pair in args.given:
+            print(calibrate(pair))
+        return
+    from tqdm import tqdm
+
+    from ppas.config import CONF
+    from ppas.serving.probing import calibrate_measured, pair_name
+
+    config = load(args.given)
+    out = args.out or CONF / "cost_model" / f"{pair_name(config)}.yaml"
+    try:
+        print(calibrate_measured(config, args.python, out, lambda probes: tqdm(probes, "probes")))
+    except ValueError as error:
+        raise ConfigError(f"calibrate --probes: {error}") from None
 
 
 def build_output(args: argparse.Namespace) -> None:

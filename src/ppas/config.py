@@ -19,7 +19,7 @@ from omegaconf import DictConfig, OmegaConf
 from omegaconf.errors import ConfigKeyError, OmegaConfBaseException
 
 from ppas.policies import Policy, make_policy
-from ppas.schema import Config, EngineConfig, SchedulerConfig
+from ppas.schema import CoefficientsConfig, Config, CostModelConfig, EngineConfig, SchedulerConfig
 from ppas.sizing import kv_blocks
 from ppas.workload import parse_phases
 
@@ -29,6 +29,8 @@ MIXES = ("homogeneous", "stratified")
 FIRST_TOKENS = ("tokens", "text")
 WEIGHTS = ("hub", "dummy")
 GROUPS = ("model", "hardware", "workload", "cost_model")
+ZERO_SHOT = "zero_shot"  # the cost model of pairs that have none
+SIMULATED_SOURCES = ("simulated", "simulated-probes", "uncalibrated")  # by what they rest on
 
 
 class ConfigError(ValueError):
@@ -38,6 +40,12 @@ class ConfigError(ValueError):
 def experiments() -> list[str]:
     """Names of all experiments in ``conf/experiment``."""
     return sorted(path.stem for path in (CONF / "experiment").glob("*.yaml"))
+
+
+def fitted_pairs() -> list[str]:
+    """The files of ``conf/cost_model`` that are fitted to published rows, and can be again."""
+    files = sorted((CONF / "cost_model").glob("*.yaml"))
+    return [path.stem for path in files if "cells" in OmegaConf.load(path).get("fit", {})]
 
 
 def load(overrides: Sequence[str]) -> Config:
@@ -53,6 +61,7 @@ def load(overrides: Sequence[str]) -> Config:
         raise _schema_error(error, choices, overrides) from None
     config.experiment = choices.get("experiment") or ""
     try:
+        _complete_cost_model(config)
         validate(config)
     except ValueError as error:
         key = str(error).partition(":")[0]
@@ -67,7 +76,7 @@ def _compose(overrides: tuple[str, ...]) -> tuple[DictConfig, dict[str, str]]:
             composed = hydra_compose("config", list(overrides), return_hydra_config=True)
     except MissingConfigException as error:
         raise ConfigError(_missing_option(error)) from None
-    except (HydraException, OmegaConfBaseException) as error:
+    except (HydraException, OmegaConfBaseException, ValueError) as error:
         raise _override_error(error) from None
     choices = dict(composed.hydra.runtime.choices)
     with_hydra = OmegaConf.to_container(composed)
@@ -135,6 +144,23 @@ def _origin(key: str, choices: dict[str, str], overrides: Sequence[str]) -> str:
     return str(experiment) if group in (*GROUPS, "schedulers") else "conf/config.yaml"
 
 
+def _complete_cost_model(config: Config) -> None:
+    """Derive the coefficients of a pair that has no fit from its datasheet."""
+    if config.model is None or config.hardware is None:
+        return  # which `validate` refuses
+    if config.cost_model is None:
+        file = OmegaConf.load(CONF / "cost_model" / f"{ZERO_SHOT}.yaml")
+        typed = OmegaConf.merge(OmegaConf.structured(CostModelConfig), file)
+        config.cost_model = OmegaConf.to_object(typed)
+    if config.cost_model.coefficients is None:
+        if config.cost_model.over_peak is None:
+            raise ValueError("cost_model.coefficients: none, nor over_peak to derive them from")
+        from ppas.simulator import zero_shot  # brings a compiler, which planning does without
+
+        derived = zero_shot.coefficients(config)
+        config.cost_model.coefficients = CoefficientsConfig(**derived._asdict())
+
+
 def validate(config: Config) -> None:
     """Check what types cannot say.
 
@@ -149,8 +175,7 @@ def validate(config: Config) -> None:
     _check_workload(config)
     _check_engine(config.engine)
     _check_backend(config)
-    for name, value in vars(config.cost_model.coefficients).items():
-        _check_number(f"cost_model.coefficients.{name}", value, at_least=0)
+    _check_cost_model(config)
     if not config.seeds or len(set(config.seeds)) < len(config.seeds):
         raise ValueError(f"seeds: {config.seeds}; give at least one, each once")
     if config.seed is not None:
@@ -171,6 +196,22 @@ def _check_number(key: str, value: float, at_least: float, below: float = math.i
     if not (math.isfinite(value) and at_least <= value < below):
         limit = f" and < {below:g}" if below < math.inf else ""
         raise ValueError(f"{key}: {value} is not allowed; a finite number >= {at_least:g}{limit}")
+
+
+def _check_cost_model(config: Config) -> None:
+    cost_model = config.cost_model
+    for name, value in vars(cost_model.coefficients).items():
+        _check_number(f"cost_model.coefficients.{name}", value, at_least=0)
+    if cost_model.source not in SIMULATED_SOURCES:
+        allowed = ", ".join(SIMULATED_SOURCES)
+        raise ValueError(f"cost_model.source: {cost_model.source!r} is not one of {allowed}")
+    theirs = (cost_model.model, cost_model.hardware)
+    ours = (config.model.name, config.hardware.name)
+    if config.backend.name == "simulator" and theirs not in (ours, (None, None)):
+        raise ValueError(
+            f"cost_model: it is of {theirs[0]} on {theirs[1]}, not of {ours[0]} on {ours[1]}; "
+            f"choose that pair's, or cost_model={ZERO_SHOT} for one from the datasheet"
+        )
 
 
 def _check_workload(config: Config) -> None:

@@ -21,7 +21,16 @@ import yaml
 from jsonschema import Draft202012Validator
 from jsonschema.exceptions import best_match
 
-from ppas.config import CONF, ROOT, ConfigError, experiments, hardware_slug, load, schedulers
+from ppas.config import (
+    CONF,
+    ROOT,
+    ConfigError,
+    experiments,
+    fitted_pairs,
+    hardware_slug,
+    load,
+    schedulers,
+)
 from ppas.digest import code_digest, content_digest
 from ppas.measured import MEASURED, session_digest
 from ppas.paper import outputs
@@ -126,7 +135,7 @@ def make_plan(settings: Mapping[str, Any]) -> Plan:
         sessions=[session for _, choice in choices for session in choice.sessions],
         outputs=paper_outputs({e.name: e for e in chosen}),
         targets=settings["targets"],
-        cost_models=sorted(path.stem for path in (CONF / "cost_model").glob("*.yaml")),
+        cost_models=fitted_pairs(),
         choices=announce(choices, RESULTS),
         measuring_options=f"--vllm-python {shlex.quote(python)}" if python else "",
     )

@@ -23,7 +23,7 @@ from ppas.config import ROOT
 from ppas.runs import Run, enumerate_runs, experiment_digest
 from ppas.schema import Config
 
-SIMULATED = "simulated"
+SIMULATED = "simulated"  # the folder of all simulated results; each row says what it rests on
 RECORD_COLUMNS = (
     "experiment", "model", "hardware", "scheduler", "run_id", "seed", "burst_rate",
     "request_id", "arrival_s", "submitted_s", "prompt_tokens", "output_tokens", "first_token_s",
@@ -123,11 +123,12 @@ def simulate_experiment(
         new[run.slug].append((run, outcome.records))
         if config.log_steps:
             labels = {"scheduler": run.scheduler.name, "seed": run.seed}
-            labels["burst_rate"] = run.burst_rate
+            labels |= {"burst_rate": run.burst_rate, "source": config.cost_model.source}
             steps.append(pd.DataFrame(outcome.steps).assign(**labels))
     for slug, runs in by_slug.items():
         kept = old[slug][old[slug]["run_id"].isin(known)]
-        parts = [part for part in (kept, records(config, new[slug], SIMULATED)) if len(part)]
+        made = records(config, new[slug], config.cost_model.source)
+        parts = [part for part in (kept, made) if len(part)]
         frame = _in_order(pd.concat(parts), runs) if parts else kept
         write_frame(frame, folder / f"{slug}.parquet")
     if config.log_steps:
@@ -147,7 +148,7 @@ def _in_order(frame: pd.DataFrame, runs: list[Run]) -> pd.DataFrame:
 def manifest(config: Config) -> dict[str, Any]:
     """What was run and with what: resolved configuration, content hashes, versions, source."""
     return {
-        "source": SIMULATED,
+        "source": config.cost_model.source,
         "digest": experiment_digest(config),
         "config": asdict(config),
         "runs": {

@@ -15,6 +15,7 @@ from ppas.workload import BURST, Trace, format_phases, make_trace, parse_phases
 SIMULATION_CODE = (
     "workload.py",
     "policies.py",
+    "work.py",
     "sizing.py",
     "simulator/cost_model.py",
     "simulator/engine.py",

@@ -95,9 +95,16 @@ class CoefficientsConfig:
 
 @dataclass
 class CostModelConfig:
-    """A fitted cost model and, for the record, how it was fitted."""
+    """The cost model of a (model, GPU) pair and, for the record, how it was fitted.
 
-    coefficients: CoefficientsConfig
+    One without coefficients is derived for any pair: ``over_peak`` times its datasheet's peak.
+    """
+
+    model: str | None = None  # whose it is, by the names of model and hardware
+    hardware: str | None = None
+    source: str = "simulated"  # what results made with it are called
+    coefficients: CoefficientsConfig | None = None
+    over_peak: CoefficientsConfig | None = None  # see ``ppas.simulator.zero_shot``
     fit: dict[str, Any] = field(default_factory=dict)
 
 

@@ -3,7 +3,7 @@
 import subprocess
 import sys
 
-from ppas.config import experiments
+from ppas.config import experiments, fitted_pairs
 from ppas.paper import outputs
 from ppas.paper.report import paper_name
 from ppas.planning import paper_outputs
@@ -36,9 +36,9 @@ def test_names_and_experiments(study):
     assert outputs.tables()["table10_high_load"] == ("rtx5090_primary_high_load",)
     assert outputs.table_formats()["table09_primary"] == ("csv", "md", "tex")
     assert outputs.table_formats()["calibration"] == ("csv", "md")
-    cost_models = sorted((study.conf_dir / "cost_model").glob("*.yaml"))
-    known = tuple(f"conf/cost_model/{path.name}" for path in cost_models)
+    known = tuple(f"conf/cost_model/{pair}.yaml" for pair in fitted_pairs())
     assert outputs.table_inputs()["calibration"] == known
+    assert outputs.table_inputs()["zero_shot"] == known
     assert outputs.table_module(7) == "table07_configurations"
 
 

@@ -7,6 +7,7 @@ from ppas import cli
 from ppas.paper.figures import fig03_scheduler_timeline, style, timeline
 from ppas.policies import Decision, Snapshot
 from ppas.serving.step_log import StepLog
+from ppas.work import NO_WORK
 
 LOW, COUNT = 1, 2
 
@@ -22,7 +23,7 @@ def write_log(folder, steps):
     log = StepLog(folder / "steps.csv")
     for now, prefills, decodes, budget, reason in steps:
         seen = Snapshot(now, min(prefills, 1), max(prefills - 1, 0), decodes, decodes, 99, 16384)
-        log.add(seen, Decision(budget, reason), 1, 1)
+        log.add(seen, Decision(budget, reason), NO_WORK)
     log.flush()
     return log.path
 

@@ -1,4 +1,4 @@
-"""Tests of the plugin. Those that need vLLM are collected only where it is installed."""
+"""Tests of serving. Those that need vLLM are collected only where it is installed."""
 
 from importlib.util import find_spec
 
@@ -8,9 +8,13 @@ NEEDS_VLLM = [
     "test_live_golden.py",
     "test_lockstep.py",
     "test_real_engine.py",
+    "test_step_log.py",
 ]
 
-collect_ignore = [] if find_spec("vllm") else NEEDS_VLLM
+NEEDS_PACKAGES = ["test_probing.py"]  # those of this package, which a server does without
+
+collect_ignore = [] if find_spec("vllm") else [*NEEDS_VLLM]
+collect_ignore += [] if find_spec("hydra") else NEEDS_PACKAGES
 compared = {"steps": 0, "different": 0}
 
 

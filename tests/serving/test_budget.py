@@ -1,9 +1,11 @@
 """The plugin's mixin on a stand-in for vLLM's scheduler: what it passes on and leaves behind."""
 
+import csv
 from types import SimpleNamespace
 
 import pytest
 
+from ppas import work
 from ppas.serving.budget import TokenBudgetMixin
 from ppas.serving.options import read_options, version_warning
 
@@ -15,14 +17,17 @@ class FakeScheduler:
         self.max_num_scheduled_tokens = limit
         self.vllm_config = SimpleNamespace(additional_config={"ppas": ppas})
         self.running, self.waiting, self.requests = [], [], {}
-        self.calls = []
+        self.calls, self.scheduled = [], {}
 
     def get_request_counts(self):
         return len(self.running), len(self.waiting)
 
     def schedule(self, *args, **kwargs):
         self.calls.append((args, kwargs, self.max_num_scheduled_tokens))
-        return SimpleNamespace(total_num_scheduled_tokens=0, num_scheduled_tokens={})
+        return SimpleNamespace(
+            total_num_scheduled_tokens=sum(self.scheduled.values()),
+            num_scheduled_tokens=self.scheduled,
+        )
 
     def has_requests(self):
         return bool(self.running or self.waiting)
@@ -38,8 +43,10 @@ class Plugin(TokenBudgetMixin, FakeScheduler):
 PPAS = {"policy": "ppas", "b_cap": 2048}
 
 
-def request(prompt=100, computed=0):
-    return SimpleNamespace(num_prompt_tokens=prompt, num_computed_tokens=computed)
+def request(prompt=100, computed=0, is_prefill_chunk=False):
+    return SimpleNamespace(
+        num_prompt_tokens=prompt, num_computed_tokens=computed, is_prefill_chunk=is_prefill_chunk
+    )
 
 
 def test_unknown_arguments_of_schedule_are_passed_through():
@@ -120,6 +127,35 @@ def test_going_idle_writes_the_log_for_vllm_may_kill_the_process(tmp_path):
     plugin.schedule()
     (path,) = tmp_path.glob("steps.*.csv")
     assert len(path.read_text().splitlines()) == 2
+
+
+def test_step_log_says_what_a_step_asks_of_the_gpu(tmp_path):
+    plugin = Plugin(PPAS | {"step_log": str(tmp_path / "steps.csv")})
+    plugin.requests = {
+        "chunk": request(9000, computed=3048, is_prefill_chunk=True),
+        "last chunk": request(500, computed=500),
+        "decode": request(100, computed=140),
+        "longer decode": request(700, computed=701),
+    }
+    plugin.scheduled = {"chunk": 2048, "last chunk": 100, "decode": 1, "longer decode": 1}
+    plugin.schedule()
+    plugin.shutdown()
+    with next(tmp_path.glob("steps.*.csv")).open() as file:
+        (row,) = csv.DictReader(file)
+    assert {name: float(row[name]) for name in work.COLUMNS} == {
+        "scheduled_tokens": 2150,
+        "prefill_tokens": 2148,
+        "attention_pairs": 2048 * (1000 + 1024) + 100 * (400 + 50),
+        "reloaded": 1000 + 400,
+        "decode_context": 139 + 700,
+        "decode_context_max": 700,
+    }
+
+
+def test_without_a_log_no_request_is_looked_at_for_it():
+    plugin = Plugin(PPAS)
+    plugin.scheduled = {"unknown to requests": 1}
+    plugin.schedule()
 
 
 def test_counters_leave_idle_time_out(tmp_path, monkeypatch):

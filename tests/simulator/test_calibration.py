@@ -5,7 +5,7 @@ import pandas as pd
 import pytest
 import yaml
 
-from ppas.config import CONF, ROOT, ConfigError, load
+from ppas.config import CONF, ROOT, ConfigError, fitted_pairs, load
 from ppas.simulator import calibration
 from ppas.simulator.calibration import (
     Cell,
@@ -21,7 +21,7 @@ from ppas.simulator.calibration import (
 from ppas.simulator.cost_model import CostModel, Work, step_time
 
 PRIMARY = "experiment=rtx5090_primary"
-PAIRS = sorted(path.stem for path in (CONF / "cost_model").glob("*.yaml"))
+PAIRS = fitted_pairs()
 STATIC = [{"table": "9", "schedulers": ["MBT 1k", "MBT 2k", "MBT 4k", "MBT 8k", "MBT 16k"]}]
 
 
@@ -49,7 +49,9 @@ def test_fit_recovers_the_cost_model_that_made_the_data(config, monkeypatch):
 
 
 def test_committed_cost_models_never_saw_an_adaptive_row():
-    for path in sorted((CONF / "cost_model").glob("*.yaml")):
+    assert len(PAIRS) == 8
+    for pair in PAIRS:
+        path = CONF / "cost_model" / f"{pair}.yaml"
         fitted = yaml.safe_load(path.read_text())["fit"]
         names = [name for part in fitted["cells"] for name in part["schedulers"]]
         assert names
@@ -154,12 +156,26 @@ def test_table_5_prefill_is_predicted(config):
 def test_written_file_is_read_back(config, tmp_path):
     path = tmp_path / "pair.yaml"
     cost = CostModel(*np.linspace(1e-9, 1e-3, 10).tolist())
-    spec = {"experiment": "rtx5090_primary", "cells": STATIC}
-    calibration.write_cost_model(path, spec, cost, {"cells": 30})
+    fit = {"experiment": "rtx5090_primary", "cells": STATIC}
+    calibration.write_cost_model(path, "Made by a test.", config, cost, fit)
     data = yaml.safe_load(path.read_text())
+    assert path.read_text().startswith("# Made by a test.\n")
     assert data["coefficients"] == pytest.approx(cost._asdict(), rel=1e-3)
-    assert data["fit"]["cells"] == STATIC
+    assert data["fit"] == fit
+    assert (data["model"], data["hardware"]) == ("Qwen2.5-3B", "RTX5090")
+    assert data["source"] == "simulated"
     assert "s/token" in path.read_text()
+
+
+def test_a_fit_to_measured_probes_is_not_refitted_to_published_rows(tmp_path, monkeypatch, config):
+    monkeypatch.setattr(calibration, "CONF", tmp_path)
+    monkeypatch.setattr(calibration, "ROOT", tmp_path)
+    (tmp_path / "cost_model").mkdir()
+    cost = CostModel(**vars(config.cost_model.coefficients))
+    path = tmp_path / "cost_model" / "pair.yaml"
+    calibration.write_cost_model(path, "", config, cost, {"source": "measured probes"})
+    with pytest.raises(ConfigError, match=r"pair\.yaml: fit\.cells: none; .* --probes`$"):
+        calibration.calibrate("pair")
 
 
 def test_prediction_is_a_mean_over_runs(config):

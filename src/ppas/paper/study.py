@@ -98,7 +98,7 @@ class Study:
         if not path.exists():
             raise _missing(path)
         source = path.relative_to(self.results_dir).parts[0]
-        return pd.read_parquet(path).assign(source=source, experiment=experiment)
+        return _labelled(pd.read_parquet(path), source).assign(experiment=experiment)
 
     def _read_config(self, experiment: str) -> dict[str, Any]:
         folder = self.folder(experiment)
@@ -111,6 +111,11 @@ class Study:
         text = dict.fromkeys(("table", "model", "hardware", "burst", "scheduler", "metric"), str)
         tokens = dict.fromkeys(("prompt_tokens", "output_tokens"), "Int64")
         return pd.read_csv(self.published_dir / name, dtype={**text, **tokens})
+
+
+def _labelled(steps: pd.DataFrame, folder: str) -> pd.DataFrame:
+    """A step log with its source: its own, else the folder's."""
+    return steps.assign(source=steps.get("source", folder))
 
 
 def _missing(path: Path) -> FileNotFoundError:

@@ -13,6 +13,8 @@ PUBLISHED = "published"
 SOURCES = {
     "measured": "a real vLLM server on the named hardware",
     "simulated": "our discrete-event simulator, calibrated on published static rows only",
+    "simulated-probes": "our discrete-event simulator, calibrated on steps measured there",
+    "uncalibrated": "our discrete-event simulator on the datasheet and other pairs' efficiencies",
     "configured": "set in conf/, which decides what is run",
     PUBLISHED: "printed in the paper",
 }

@@ -13,6 +13,7 @@ from ppas.policies import Decision, Snapshot, decide, describe
 from ppas.serving.metrics import budget_counters
 from ppas.serving.options import read_options
 from ppas.serving.step_log import StepLog
+from ppas.work import NO_WORK, Work, add_chunk
 
 # Not "ppas...": vLLM configures its own logger and its children only.
 logger = logging.getLogger("vllm.ppas")
@@ -81,8 +82,7 @@ class TokenBudgetMixin:
         finally:
             self.max_num_scheduled_tokens = self._ppas_limit
         if self._ppas_log is not None:
-            prefill = self._ppas_prefill_tokens(output)
-            self._ppas_log.add(seen, decision, output.total_num_scheduled_tokens, prefill)
+            self._ppas_log.add(seen, decision, self._ppas_work(output))
         if self._ppas_counters is not None:
             self._ppas_counters.count(seen.now, decision.reason)
         if not output.total_num_scheduled_tokens and not self.has_requests():
@@ -126,14 +126,15 @@ class TokenBudgetMixin:
             for request in getattr(self, name, ())
         )
 
-    def _ppas_prefill_tokens(self, output: Any) -> int:
-        """Prompt tokens of the step just scheduled, whose tokens already count as computed."""
-        total = 0
+    def _ppas_work(self, output: Any) -> Work:
+        """What the step just scheduled asks of the GPU; its tokens already count as computed."""
+        work = NO_WORK
         for name, tokens in output.num_scheduled_tokens.items():
             request = self.requests[name]
-            before = request.num_computed_tokens - tokens
-            total += max(0, min(tokens, request.num_prompt_tokens - before))
-        return total
+            # A decode takes its one token (or its drafts) and then lacks nothing that is known.
+            prefill = request.is_prefill_chunk or tokens > self._ppas_tokens_per_decode
+            work = add_chunk(work, tokens, request.num_computed_tokens - tokens, prefill)
+        return work
 
     def _ppas_flush(self) -> None:
         """Write what is buffered."""

@@ -5,6 +5,7 @@ import os
 from pathlib import Path
 from typing import Any
 
+from ppas import work
 from ppas.policies import REASONS, Decision, Snapshot
 
 COLUMNS = (
@@ -15,8 +16,7 @@ COLUMNS = (
     "decodes_running",
     "residual_prefill",
     "budget",
-    "scheduled_tokens",
-    "prefill_tokens",
+    *work.COLUMNS,
     "reason",
 )
 BUFFERED_ROWS, BUFFERED_S = 512, 1.0  # what a kill can cost, in rows or seconds
@@ -37,8 +37,8 @@ class StepLog:
         with self.path.open("w", newline="") as file:
             csv.writer(file).writerow(COLUMNS)
 
-    def add(self, seen: Snapshot, decision: Decision, scheduled: int, prefill: int) -> None:
-        """Log one step; ``scheduled`` and ``prefill`` are tokens."""
+    def add(self, seen: Snapshot, decision: Decision, done: work.Work) -> None:
+        """Log one step: what the scheduler saw, decided and scheduled."""
         self.rows.append(
             (
                 self.steps,
@@ -48,8 +48,7 @@ class StepLog:
                 seen.decodes_running,
                 seen.residual_prefill,
                 decision.total_budget,
-                scheduled,
-                prefill,
+                *done,
                 REASONS[decision.reason],
             )
         )

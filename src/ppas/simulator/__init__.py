@@ -14,6 +14,7 @@ from ppas.digest import code_digest
 _PACKAGE = Path(__file__).parents[1]
 COMPILED = [
     _PACKAGE / "policies.py",
+    _PACKAGE / "work.py",
     _PACKAGE / "simulator" / "cost_model.py",
     _PACKAGE / "simulator" / "engine.py",
 ]

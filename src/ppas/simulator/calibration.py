@@ -19,15 +19,15 @@ import pandas as pd
 import yaml
 from scipy.optimize import least_squares
 
-from ppas.config import CONF, ROOT, ConfigError, load
+from ppas.config import CONF, ROOT, ZERO_SHOT, ConfigError, load
 from ppas.policies import Policy
-from ppas.results import replacing
+from ppas.results import SIMULATED, replacing
 from ppas.runs import Run, enumerate_runs
 from ppas.schema import Config
 from ppas.simulator.cost_model import CostModel
 from ppas.simulator.engine import EngineOptions, simulate
 from ppas.simulator.runner import engine_options, engine_requests, request_times
-from ppas.sizing import kv_bytes_per_token
+from ppas.simulator.zero_shot import calibrated_pairs, over_peak, times_peak
 from ppas.workload import Trace
 
 METRICS = ("e2e_mean_s", "e2e_p95_s", "ttft_mean_s", "tpot_mean_s", "makespan_s")
@@ -36,12 +36,14 @@ F_SCALE = 0.05  # relative error beyond which a cell counts as an outlier (soft 
 REACH = 30.0  # how far a coefficient may move from its start, as a factor
 PULL = 0.06  # a coefficient e times its start counts as much as a cell that is 6% off
 STEP = 0.01  # of the numerical derivative, relative: schedules jump, so smaller ones see noise
-# Where the datasheet start assumes efficiencies: achieved over peak.
-COMPUTE_EFFICIENCY, BANDWIDTH_EFFICIENCY = 0.8, 0.5
-# A chunk meets the context before it far slower than memory could deliver it: Figure 5's eight 2k
-# chunks against one of 16k (7.21 and 5.83 ms per layer) make it 21 times a read of the same KV.
-RELOAD_OVER_READ = 20.0
-FP4_BYTES = 4.5 / 8  # of a weight in 4 bits, with its share of an 8-bit scale per 16
+# Where a fit starts, over the datasheet's peak: compute reaches 80% of it and bandwidth 50%, and a
+# prefill makes decodes' reads slower still. A chunk meets the context before it far slower than
+# memory could deliver it: Figure 5's eight 2k chunks against one of 16k (7.21 and 5.83 ms per
+# layer) make it 21 times a read of the same KV. The client's are in seconds.
+ASSUMED_OVER_PEAK = CostModel(
+    t_decode=2, kv_decode=2, t_mixed=2, per_token=1.25, attention=1.25, kv_reload=40, kv_mixed=4,
+    kv_tail=10, client_submit=0.02, client_complete=0.03,
+)  # fmt: skip
 
 
 class Cell(NamedTuple):
@@ -54,34 +56,8 @@ class Cell(NamedTuple):
 
 
 def datasheet_start(config: Config) -> CostModel:
-    """Coefficients from the GPU's datasheet and the model's shape, before any fit.
-
-    Every step reads the weights that a token meets; a token costs two operations per such weight;
-    a prefill token and a context token cost four operations per head dimension, in every layer of
-    attention.
-    """
-    model, hardware = config.model, config.hardware
-    bandwidth = hardware.memory_bandwidth_gb_s * 1e9 * BANDWIDTH_EFFICIENCY
-    bf16 = hardware.dense_bf16_tflop_s * 1e12 * COMPUTE_EFFICIENCY
-    fp4 = hardware.dense_fp4_tflop_s * 1e12 * COMPUTE_EFFICIENCY or bf16
-    active = model.active_parameters_b or model.weight_gib * 2**30 / 2 / 1e9
-    narrow, wide = model.fp4_parameters_b * 1e9, (active - model.fp4_parameters_b) * 1e9
-    read = (2 * wide + FP4_BYTES * narrow) / bandwidth
-    kv_read = kv_bytes_per_token(config) / bandwidth
-    width = model.attention_heads * model.head_size
-    layers = model.layers if model.attention_layers is None else model.attention_layers
-    return CostModel(
-        t_decode=read,
-        kv_decode=kv_read,
-        t_mixed=read,
-        per_token=2 * wide / bf16 + 2 * narrow / fp4,
-        attention=4 * width * layers / bf16,
-        kv_reload=RELOAD_OVER_READ * kv_read,
-        kv_mixed=2 * kv_read,
-        kv_tail=5 * kv_read,
-        client_submit=0.02,
-        client_complete=0.03,
-    )
+    """Coefficients from the GPU's datasheet and the model's shape, before any fit."""
+    return times_peak(config, ASSUMED_OVER_PEAK)
 
 
 def starting_point(config: Config, spec: dict[str, Any]) -> CostModel:
@@ -231,13 +207,22 @@ def leave_one_rate_out(
 def calibrate(pair: str, progress: Callable[[str], Any] = print) -> str:
     """Fit ``conf/cost_model/<pair>.yaml`` and write its coefficients and errors back.
 
+    The pair ``zero_shot`` is none: its file is made anew from all the others.
+
     Returns:
         One line on how well it fits.
     """
     path = CONF / "cost_model" / f"{pair}.yaml"
     if not path.is_file():
         raise ConfigError(f"{path.relative_to(ROOT)}: no such cost model")
+    if pair == ZERO_SHOT:
+        return write_zero_shot(path)
     spec = yaml.safe_load(path.read_text())["fit"]
+    if "cells" not in spec:
+        raise ConfigError(
+            f"{path.relative_to(ROOT)}: fit.cells: none; it is no fit to published rows. One to "
+            "measured probes is made again with `ppas calibrate --probes`"
+        )
     config = load([f"experiment={spec['experiment']}", f"cost_model={pair}"])
     cells = published_cells(config, spec["cells"])
     start, given = starting_point(config, spec), spec.get("given", ())
@@ -245,26 +230,61 @@ def calibrate(pair: str, progress: Callable[[str], Any] = print) -> str:
     errors = summary(relative_errors(cells, cost))
     if unseen := leave_one_rate_out(cells, start, given):
         errors["left_out"] = summary(np.concatenate(list(unseen.values())))
-    write_cost_model(path, spec, cost, errors)
+    header = f"Fitted by `snakemake calibrate` ({pair}). Edit `fit` only, without its `errors`."
+    write_cost_model(path, header, config, cost, spec | {"errors": errors})
     return (
         f"{pair}: mean E2E error {errors['mean_abs_error_pct']['e2e_mean_s']}% over "
         f"{errors['cells']} cells, worst {errors['worst_e2e_error_pct']}%"
     )
 
 
-def write_cost_model(path: Path, spec: dict, cost: CostModel, errors: dict) -> None:
-    """Write a cost-model file; its comments name each coefficient's unit."""
+def write_zero_shot(path: Path) -> str:
+    """Write how far the calibrated pairs stay behind their datasheets; returns one line."""
+    pairs = calibrated_pairs()
+    factors = over_peak(pairs.values())
+    header = "Written by `ppas calibrate zero_shot`, from the other files; not to be edited."
     lines = [
-        f"# Fitted by `snakemake calibrate` ({path.stem}). Edit `fit` only, without its `errors`.",
-        "# Units and meaning: src/ppas/simulator/cost_model.py.",
-        "coefficients:",
+        f"# {header}",
+        "# Coefficients over the datasheet's peak: src/ppas/simulator/zero_shot.py.",
+        "source: uncalibrated",
+        "over_peak:",
+        *_listed(factors, {name: "s/request" for name in UNITS if name.startswith("client")}),
     ]
-    for name, value in cost._asdict().items():
+    _write(path, lines, {"source": "datasheet", "pairs": list(pairs)})
+    return f"{path.stem}: from {len(pairs)} calibrated pairs"
+
+
+def write_cost_model(
+    path: Path, header: str, config: Config, cost: CostModel, fit: dict, source: str = SIMULATED
+) -> None:
+    """Write a cost-model file of the model and GPU of ``config``; comments name units.
+
+    ``source`` is what results made with it are called.
+    """
+    lines = [
+        f"# {header}",
+        "# Units and meaning: src/ppas/simulator/cost_model.py.",
+        f"model: {config.model.name}",
+        f"hardware: {config.hardware.name}",
+        f"source: {source}",
+        "coefficients:",
+        *_listed(cost, UNITS),
+    ]
+    _write(path, lines, fit)
+
+
+def _listed(values: CostModel, units: dict[str, str]) -> list[str]:
+    """One line per coefficient, with its unit as a comment."""
+    lines = []
+    for name, value in values._asdict().items():
         number = yaml.safe_dump(value).split()[0]  # readable by every YAML parser, as 1.0e-09
-        lines.append(f"  {name}: {number}  # {UNITS[name]}")
-    kept = {key: value for key, value in spec.items() if key != "errors"} | {"errors": errors}
+        lines.append(f"  {name}: {number}" + (f"  # {units[name]}" if name in units else ""))
+    return lines
+
+
+def _write(path: Path, lines: list[str], fit: dict) -> None:
+    body = yaml.safe_dump({"fit": fit}, sort_keys=False, default_flow_style=None, width=95)
     with replacing(path) as temporary:
-        body = yaml.safe_dump({"fit": kept}, sort_keys=False, default_flow_style=None, width=95)
         temporary.write_text("\n".join(lines) + "\n" + body)
 
 

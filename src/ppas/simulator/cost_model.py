@@ -1,12 +1,14 @@
 """Step time of one GPU: a physical model with a named unit for each coefficient.
 
-``work`` sums up a step's batch; ``step_time`` turns it into seconds. The form follows from what
-a step does: it reads the weights, multiplies the new tokens, and attends over their contexts.
+``ppas.work`` sums up a step's batch; ``step_time`` turns it into seconds. The form follows from
+what a step does: it reads the weights, multiplies the new tokens, and attends over their contexts.
 """
 
 from typing import NamedTuple
 
 from numba import njit
+
+from ppas.work import Work
 
 
 class CostModel(NamedTuple):
@@ -26,17 +28,6 @@ class CostModel(NamedTuple):
     kv_tail: float  # s per context token of that step's longest decode
     client_submit: float  # s from a request's arrival until the engine has it
     client_complete: float  # s from its last token until the client has the response
-
-
-class Work(NamedTuple):
-    """One step's batch, in tokens."""
-
-    new_tokens: int  # prefill and decode tokens computed
-    prefill_tokens: int
-    attention_pairs: float  # sum of chunk * (computed + chunk / 2) over prefill chunks
-    reloaded: int  # sum of computed tokens over prefill chunks
-    decode_context: int  # sum of computed tokens over decodes
-    decode_context_max: int
 
 
 @njit(cache=True)

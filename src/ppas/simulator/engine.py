@@ -14,9 +14,10 @@ from numba.extending import register_jitable
 
 from ppas import policies
 from ppas.policies import Snapshot
-from ppas.simulator.cost_model import Work, step_time
+from ppas.simulator.cost_model import step_time
+from ppas.work import NO_WORK, add_chunk
 
-for function in policies.FUNCTIONS:
+for function in (*policies.FUNCTIONS, add_chunk):
     register_jitable(function)
 
 
@@ -70,6 +71,10 @@ STEP = np.dtype(
         ("budget", "i8"),
         ("scheduled_tokens", "i8"),
         ("prefill_tokens", "i8"),
+        ("attention_pairs", "f8"),
+        ("reloaded", "i8"),
+        ("decode_context", "i8"),
+        ("decode_context_max", "i8"),
         ("recomputed_tokens", "i8"),
         ("reason", "i8"),
     ]
@@ -198,25 +203,18 @@ def schedule(s, budget, options, chunks):
 @njit(cache=True)
 def advance(s, chunks, planned):
     """Count the planned tokens as computed; returns the step's work and recomputed tokens."""
-    new, prefill, pairs, reloaded, context, longest, recomputed = 0, 0, 0.0, 0, 0, 0, 0
+    work, recomputed = NO_WORK, 0
     for k in range(planned):
         r, tokens = s.requests[chunks[k].request], chunks[k].tokens
         done, end = r.computed, r.computed + tokens
         known = r.prompt + r.generated + r.in_flight
-        new += tokens
         recomputed += max(0, min(end, r.peak) - done)
-        if known - done > 1:
-            prefill += tokens
-            pairs += tokens * (done + 0.5 * tokens)
-            reloaded += done
-        else:
-            context += done
-            longest = max(longest, done)
+        work = add_chunk(work, tokens, done, known - done > 1)
         r.computed, r.peak = end, max(r.peak, end)
         # A chunk brings an output token only if it reaches the end of what is known.
         chunks[k].samples = end == known
         r.in_flight += chunks[k].samples
-    return Work(new, prefill, pairs, reloaded, context, longest), recomputed
+    return work, recomputed
 
 
 @njit(cache=True)
@@ -276,6 +274,9 @@ def log_step(log, k, start, duration, view, decision, work, recomputed):
     log[k].budget, log[k].reason = decision.total_budget, decision.reason
     log[k].scheduled_tokens = work.new_tokens
     log[k].prefill_tokens = work.prefill_tokens
+    log[k].attention_pairs, log[k].reloaded = work.attention_pairs, work.reloaded
+    log[k].decode_context = work.decode_context
+    log[k].decode_context_max = work.decode_context_max
     log[k].recomputed_tokens = recomputed
 
 

@@ -19,7 +19,6 @@ DECODES = 3  # requests that decode while the prompt arrives
 OUTPUT = 64  # tokens of each, enough to outlast the prompt's prefill
 LEAD_S = 0.05  # shown before the prompt arrives
 TAIL = 1.15  # shown of the longest prefill, as a multiple
-SOURCE = "simulated"
 
 
 def plot(study: Study) -> Figure:
@@ -36,7 +35,8 @@ def plot(study: Study) -> Figure:
         name = config["schedulers"][slug]["name"]
         plural = "s" if iterations > 1 else ""
         axes.set_title(f"({letter}) {name}: the prefill takes {iterations} iteration{plural}")
-    panels[-1].set(xlabel=f"Time since the prompt arrived [s], {SOURCE}")
+    source = config["cost_model"]["source"]
+    panels[-1].set(xlabel=f"Time since the prompt arrived [s], {source}")
     handles = panels[0].get_legend_handles_labels()[0]
     figure.legend(handles=handles, ncols=len(handles), loc="outside lower center")
     figure.set_layout_engine("constrained")

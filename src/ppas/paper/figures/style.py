@@ -70,7 +70,13 @@ SCHEDULER_COLOURS = {
     "P-PAS+": _COLOURS[5],
 }
 _SPARE_COLOURS = [_COLOURS[1], _COLOURS[8], _COLOURS[6]]
-SOURCE_LINES = {"simulated": "-", "measured": "--", PUBLISHED: "none"}
+SOURCE_LINES = {
+    "simulated": "-",
+    "simulated-probes": "-",
+    "uncalibrated": ":",
+    "measured": "--",
+    PUBLISHED: "none",
+}
 GUIDE = {"color": "0.35", "linestyle": "--", "linewidth": 0.8}
 SHADE = {"color": _COLOURS[3], "alpha": 0.15, "linewidth": 0}
 RATE = {"color": _COLOURS[0], "linewidth": 1.2}

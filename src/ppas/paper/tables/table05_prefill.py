@@ -33,7 +33,7 @@ def _predicted(config: dict) -> pd.DataFrame:
     small, large = times.values()
     rows = [(None, name, "prefill_ms", seconds * MS_PER_S) for name, seconds in times.items()]
     rows.append((None, PAIR, "reduction_pct", (1 - large / small) * 100))
-    return rows_of(config, "simulated", rows)
+    return rows_of(config, config["cost_model"]["source"], rows)
 
 
 def _measured(study: Study) -> list[pd.DataFrame]:

@@ -231,7 +231,7 @@ def waited_s(process: int) -> float:
 def test_two_hundred_requests_a_second_are_sent_on_time(server, worker):
     """Poisson arrivals for 50 s, some 200 streams at once; and on time at the end as at the start.
 
-    On a busy machine the client waits for a processor, and nothing can be said about it.
+    On a busy machine the client waits for a processor, and only drift can be told.
     """
     gaps = random.Random(0)
     arrivals = accumulate(gaps.expovariate(RATE) for _ in range(REQUESTS))
@@ -244,8 +244,9 @@ def test_two_hundred_requests_a_second_are_sent_on_time(server, worker):
         waited = waited_s(client) - waited
         assert problems(replies) == []
         late_ms = lateness(replies) * 1000
-        assert late_ms.min() >= 0
-        fifths = [statistics.median(part) for part in np.array_split(late_ms, 5)]
+        parts = np.array_split(late_ms, 5)
+        assert 0 <= parts[0].min() < 5 and parts[-1].min() < 5  # as busy as the machine may be
+        fifths = [statistics.median(part) for part in parts]
         p50, p99 = np.percentile(late_ms, [50, 99])
         measured.append(
             f"late p50 {p50:.2f} ms, p99 {p99:.2f} ms, max {late_ms.max():.2f} ms, medians of "

@@ -12,6 +12,7 @@ from concurrent.futures.process import BrokenProcessPool
 from itertools import accumulate
 from math import isnan, nan
 from pathlib import Path
+from time import perf_counter
 
 import numpy as np
 import pytest
@@ -123,6 +124,12 @@ def test_a_fault_is_named_and_gives_no_latency(server, script, error):
     require_no_latency(reply)
     assert reply.submitted_s >= 0
     assert isnan(reply.first_token_s) == (script in NO_TOKEN)
+
+
+def test_a_request_is_given_up_in_time(server):
+    begin = perf_counter()
+    ask(server, "silent", timeout_s=0.3)
+    assert 0.3 <= perf_counter() - begin < 0.3 + 2 * SLACK_S
 
 
 def test_text_without_a_tokenizer_is_an_error(server):

@@ -12,6 +12,7 @@ from concurrent.futures.process import BrokenProcessPool
 from itertools import accumulate
 from math import isnan, nan
 from pathlib import Path
+from time import perf_counter
 
 import numpy as np
 import pytest
@@ -125,6 +126,12 @@ def test_a_fault_is_named_and_gives_no_latency(server, script, error):
     assert isnan(reply.first_token_s) == (script in NO_TOKEN)
 
 
+def test_a_request_is_given_up_in_time(server):
+    begin = perf_counter()
+    ask(server, "silent", timeout_s=0.3)
+    assert 0.3 <= perf_counter() - begin < 0.3 + 2 * SLACK_S
+
+
 def test_text_without_a_tokenizer_is_an_error(server):
     reply = ask(server, "at_once", first_token="text")
     assert reply.error.startswith("no text in the stream")
@@ -231,7 +238,7 @@ def waited_s(process: int) -> float:
 def test_two_hundred_requests_a_second_are_sent_on_time(server, worker):
     """Poisson arrivals for 50 s, some 200 streams at once; and on time at the end as at the start.
 
-    On a busy machine the client waits for a processor, and nothing can be said about it.
+    On a busy machine the client waits for a processor, and only drift can be told.
     """
     gaps = random.Random(0)
     arrivals = accumulate(gaps.expovariate(RATE) for _ in range(REQUESTS))
@@ -244,8 +251,9 @@ def test_two_hundred_requests_a_second_are_sent_on_time(server, worker):
         waited = waited_s(client) - waited
         assert problems(replies) == []
         late_ms = lateness(replies) * 1000
-        assert late_ms.min() >= 0
-        fifths = [statistics.median(part) for part in np.array_split(late_ms, 5)]
+        parts = np.array_split(late_ms, 5)
+        assert 0 <= parts[0].min() < 5 and parts[-1].min() < 5  # as busy as the machine may be
+        fifths = [statistics.median(part) for part in parts]
         p50, p99 = np.percentile(late_ms, [50, 99])
         measured.append(
             f"late p50 {p50:.2f} ms, p99 {p99:.2f} ms, max {late_ms.max():.2f} ms, medians of "

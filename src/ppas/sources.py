@@ -37,6 +37,7 @@ class Session:
     overrides: tuple[str, ...]
     hardware: str  # its file in conf/hardware
     device: str  # part of the GPU's name; empty for a CPU
+    pair: str  # the cost model of its model and hardware, once it is measured
     runs: tuple[str, ...]  # ids
     run_s: tuple[float, ...]  # length of each run's trace, seconds
 

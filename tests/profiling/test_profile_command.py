@@ -91,7 +91,7 @@ def scheduler(name: str, budget: int, policy: dict) -> dict:
 def profile(programs: Path, what: str, *words: str, **changed: str) -> None:
     chosen = {"model": "mine", "hardware": "rtx5090", "scheduler": "mbt_16k"} | changed
     options = [word for key, value in chosen.items() for word in (f"--{key}", value)]
-    cli.main(["profile", what, *options, "--python", str(programs / "vllm-python"), *words])
+    cli.main(["profile", what, *options, "--vllm-python", str(programs / "vllm-python"), *words])
 
 
 def rows(programs: Path) -> dict[str, tuple[float, str]]:

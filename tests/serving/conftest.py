@@ -11,7 +11,16 @@ NEEDS_VLLM = [
     "test_step_log.py",
 ]
 
-NEEDS_PACKAGES = ["test_probing.py"]  # those of this package, which a server does without
+# Those of this package, which a server does without.
+NEEDS_PACKAGES = [
+    "test_client.py",
+    "test_host.py",
+    "test_launch.py",
+    "test_probing.py",
+    "test_real_session.py",
+    "test_session.py",
+    "test_stream.py",
+]
 
 collect_ignore = [] if find_spec("vllm") else [*NEEDS_VLLM]
 collect_ignore += [] if find_spec("hydra") else NEEDS_PACKAGES

@@ -1,33 +1,30 @@
-"""A real vLLM server on the CPU build for tests: its life cycle, and a streaming client.
+"""A real vLLM server on the CPU build for tests, with a tiny model, and a client that keeps tokens.
 
-`Server` runs `python -m vllm.entrypoints.openai.api_server` (the `vllm` command of the CPU build
-looks for a distribution of another name) on a tiny model from `write_model`. Prompts and answers
-are token ids, so no tokenizer is needed.
+`serve` runs `python -m vllm.entrypoints.openai.api_server` (the `vllm` command of the CPU build
+looks for a distribution of another name) on a model from `write_model`. Prompts and answers are
+token ids, so no tokenizer is needed.
 """
 
 import contextlib
 import http.client
 import json
 import os
-import signal
-import socket
-import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple, Self
+from typing import Any, NamedTuple
 
 import numpy as np
 from safetensors.numpy import save_file
 
+from ppas.serving.server import Server, free_port
+
 SOURCE = Path(__file__).parents[2] / "src"
 READY_S = 300  # a server imports vLLM in three processes, one after another
-STOP_S = 60
 REPLY_S = 180  # longest silence of a server that has a request
-TAIL_LINES = 25  # of a log, besides as many of its errors
+MODEL = "tiny"
 
 HIDDEN, INTERMEDIATE, LAYERS, HEADS, KV_HEADS, VOCAB = 64, 128, 2, 2, 1, 512
 MAX_MODEL_LEN = 16384
@@ -91,116 +88,27 @@ def _weights() -> Iterator[tuple[str, float, tuple[int, ...]]]:
         yield prefix + "mlp.down_proj.weight", INTERMEDIATE**-0.5, (HIDDEN, INTERMEDIATE)
 
 
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
+def serve(
+    folder: Path, name: str, model: Path, budget: int, *options: str, **environment: str
+) -> Server:
+    """A server of a model from `write_model`, starting; its log is ``<folder>/<name>.log``.
 
-
-class ServerDied(RuntimeError):
-    """The server ended, or is not ready in time; the message has the end of its log."""
-
-
-def _guard(group: int) -> subprocess.Popen[bytes]:
-    """A process that kills the process group should this one be killed before it can.
-
-    It waits for the end of a pipe that closes with this process, however that ends.
+    `environment` adds variables to those of this process.
     """
-    return subprocess.Popen(
-        ["sh", "-c", 'read _; kill -s KILL -- "-$0"', str(group)],
-        stdin=subprocess.PIPE,
-        start_new_session=True,
-    )
-
-
-class Server:
-    """A vLLM server on 127.0.0.1, started on construction; a context manager that ends it.
-
-    Its log is ``<folder>/<name>.log``. `environment` adds variables to those of this process.
-    """
-
-    def __init__(
-        self, folder: Path, name: str, model: Path, budget: int, *options: str, **environment: str
-    ) -> None:
-        self.log = folder / f"{name}.log"
-        self.port = _free_port()
-        self.ready = False
-        command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server"]
-        command += ["--model", str(model), "--served-model-name", "tiny", "--skip-tokenizer-init"]
-        command += ["--dtype", "float32", "--enforce-eager", "--no-enable-prefix-caching"]
-        command += ["--max-model-len", str(MAX_MODEL_LEN), "--max-num-seqs", "16", "--seed", "0"]
-        command += ["--max-num-batched-tokens", str(budget), *options]
-        command += ["--host", "127.0.0.1", "--port", str(self.port)]
-        with self.log.open("w") as log:
-            self.process = subprocess.Popen(
-                command,
-                env=_environment() | environment,
-                stdout=log,
-                stderr=subprocess.STDOUT,
-                stdin=subprocess.DEVNULL,
-                start_new_session=True,
-            )
-        self.guard = _guard(self.process.pid)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self.stop()
-
-    def wait_until_ready(self) -> None:
-        """Wait for /health; fail at once if the server ends first."""
-        deadline = time.monotonic() + READY_S
-        while time.monotonic() < deadline:
-            if self.process.poll() is not None:
-                raise ServerDied(f"exit status {self.process.returncode} at start\n{self.tail()}")
-            with contextlib.suppress(OSError, http.client.HTTPException):
-                if self.get("/health")[0] == http.HTTPStatus.OK:
-                    self.ready = True
-                    return
-            time.sleep(0.25)
-        raise ServerDied(f"not ready after {READY_S} s\n{self.tail()}")
-
-    def stop(self) -> None:
-        """Stop as an operator would, wait, then end what is left of the process group.
-
-        A server that is not up yet does not heed the signal, and is not asked to.
-        """
-        if self.guard.returncode is not None:
-            return  # stopped before
-        try:
-            if self.ready:
-                self.process.terminate()
-                self.process.wait(STOP_S)
-        except subprocess.TimeoutExpired:
-            pass
-        finally:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(self.process.pid, signal.SIGKILL)
-            self.process.wait()
-            self.guard.kill()
-            self.guard.communicate()
-
-    def tail(self) -> str:
-        """The log's last errors and last lines, without what libraries say of their leaks."""
-        lines = self.log.read_text(errors="replace").splitlines()
-        lines = [line for line in lines if not line.startswith(("nanobind", " - "))]
-        errors = [line for line in lines[:-TAIL_LINES] if " ERROR " in line][-TAIL_LINES:]
-        return "\n".join([f"--- end of {self.log} ---", *errors, "...", *lines[-TAIL_LINES:]])
-
-    def get(self, path: str) -> tuple[int, str]:
-        """Status and text of a GET."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=30)
-        with contextlib.closing(connection):
-            connection.request("GET", path)
-            response = connection.getresponse()
-            return response.status, response.read().decode()
+    port = free_port()
+    command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server"]
+    command += ["--model", str(model), "--served-model-name", MODEL, "--skip-tokenizer-init"]
+    command += ["--dtype", "float32", "--enforce-eager", "--no-enable-prefix-caching"]
+    command += ["--max-model-len", str(MAX_MODEL_LEN), "--max-num-seqs", "16", "--seed", "0"]
+    command += ["--max-num-batched-tokens", str(budget), *options]
+    command += ["--host", "127.0.0.1", "--port", str(port)]
+    return Server(command, folder / f"{name}.log", port, MODEL, _environment() | environment)
 
 
 def _environment() -> dict[str, str]:
-    """This process's variables and those that a server on the CPU needs."""
+    """Variables that a server on the CPU needs."""
     path = os.pathsep.join(filter(None, (str(SOURCE), os.environ.get("PYTHONPATH"))))
-    return os.environ | {
+    return {
         "PYTHONPATH": path,
         "VLLM_CPU_KVCACHE_SPACE": "1",  # GiB; 16 full contexts take a tenth
         "VLLM_NO_USAGE_STATS": "1",
@@ -250,7 +158,7 @@ def stream(server: Server, job: Job, first_token: threading.Event | None = None)
 
 def _request(job: Job) -> dict[str, Any]:
     return {
-        "model": "tiny",
+        "model": MODEL,
         "prompt": list(job.prompt),
         "max_tokens": job.max_tokens,
         "temperature": 0,

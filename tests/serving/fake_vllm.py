@@ -114,7 +114,7 @@ def main() -> None:
     app.router.add_get("/v1/models", server.models)
     app.router.add_get("/metrics", server.metrics)
     app.router.add_post("/v1/completions", server.completions)
-    web.run_app(app, host="127.0.0.1", port=args.port, print=lambda text: None)
+    web.run_app(app, host="127.0.0.1", port=args.port, shutdown_timeout=0.1, print=None)
 
 
 if __name__ == "__main__":

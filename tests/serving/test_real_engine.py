@@ -24,8 +24,9 @@ from prometheus_client.multiprocess import MultiProcessCollector
 from prometheus_client.parser import text_string_to_metric_families
 
 from ppas.serving.metrics import FLUSH_S
+from ppas.serving.server import Server, ServerDied
 
-from .engine import VOCAB, Answer, Job, Server, ServerDied, stream, write_model
+from .engine import READY_S, VOCAB, Answer, Job, serve, stream, write_model
 
 
 def cpu_build() -> bool:
@@ -143,7 +144,7 @@ def servers(folder) -> Iterator[dict[str, Server]]:
     with ExitStack() as stack:
         yield {
             name: stack.enter_context(
-                Server(folder, name, folder / "model", B_MAX, *options, **environment)
+                serve(folder, name, folder / "model", B_MAX, *options, **environment)
             )
             for name, (options, environment) in kinds.items()
         }
@@ -162,7 +163,7 @@ def show_logs(request, servers) -> Iterator[None]:
 @pytest.fixture(scope="module")
 def stock(servers) -> list[Answer]:
     """Answers of stock vLLM, whose budget is always the large one."""
-    servers["stock"].wait_until_ready()
+    servers["stock"].wait_until_ready(READY_S)
     answers = send_workload(servers["stock"])
     servers["stock"].stop()
     return answers
@@ -176,7 +177,7 @@ def plugin(servers, folder) -> Run:
     request, a second later, brings them up to date.
     """
     server = servers["plugin"]
-    server.wait_until_ready()
+    server.wait_until_ready(READY_S)
     answers = send_workload(server)
     time.sleep(1.1 * FLUSH_S)
     stream(server, Job([1] * LAST, 1))
@@ -222,8 +223,8 @@ def test_answers_are_those_of_stock_vllm(plugin, stock, folder):
     """Where rounding flips a near-tie, two budgets of stock vLLM must differ as much."""
     assert len({tuple(answer.tokens[:20]) for answer in stock}) == len(JOBS)
     if different := differing(plugin.answers, stock):
-        with Server(folder, "small", folder / "model", B_CAP) as server:
-            server.wait_until_ready()
+        with serve(folder, "small", folder / "model", B_CAP) as server:
+            server.wait_until_ready(READY_S)
             assert different <= differing(send_workload(server), stock)
 
 
@@ -258,5 +259,5 @@ def test_counters_are_complete_at_shutdown(plugin):
 def test_wrong_options_stop_the_server_with_one_line(servers):
     message = f"ppas.b_cap: {2 * B_MAX} is above b_max ({B_MAX}); choose b_cap <= b_max"
     with pytest.raises(ServerDied, match=r"exit status [^0]"):
-        servers["refused"].wait_until_ready()
+        servers["refused"].wait_until_ready(READY_S)
     assert f"ValueError: --additional-config: {message}\n" in servers["refused"].log.read_text()

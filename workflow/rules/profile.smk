@@ -1,5 +1,5 @@
 # Profiles of one prefill on this host's GPU, behind Tables 5 and 6 and Figure 5. Never part of a
-# plain run, for they need a GPU and, in $PPAS_VLLM_PYTHON, a Python that has vLLM.
+# plain run, for they need a GPU and vLLM.
 #
 #   snakemake --cores 1 profile             on the paper's GPU, an RTX 5090
 #   snakemake --cores 1 profile_h100_sxm    on another one of conf/hardware
@@ -47,7 +47,9 @@ rule profile_prefill:
         "../../environment.yml"
     resources:
         gpu=1,
+    params:
+        options=PLAN.measuring_options,
     shell:
-        "python -m ppas.cli profile {wildcards.what} --model {wildcards.model}"
+        "python -m ppas.cli profile {wildcards.what} {params.options} --model {wildcards.model}"
         " --hardware {wildcards.hardware} --scheduler {wildcards.budget} --out {output}"
         " 2>&1 | tee {log}"

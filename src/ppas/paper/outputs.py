@@ -34,6 +34,12 @@ def table_inputs() -> dict[str, tuple[str, ...]]:
     return _constants(HERE / "tables", "INPUTS", ())
 
 
+def profiled() -> dict[str, tuple[str, ...]]:
+    """Output name -> the kinds of profiles that it shows, where there are any (``PROFILED``)."""
+    kinds = [_constants(HERE / package, "PROFILED", ()) for package in ("figures", "tables")]
+    return kinds[0] | kinds[1]
+
+
 def claims_experiments(claims: Path = CLAIMS) -> tuple[str, ...]:
     """Every experiment that a claim reads, sorted."""
     import yaml

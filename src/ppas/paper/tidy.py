@@ -11,7 +11,7 @@ SD = ":sd"  # ends the metric of a row that holds a standard deviation over seed
 COLUMNS = ["table", *KEYS, "published", "value", "std", "source"]
 PUBLISHED = "published"
 SOURCES = {
-    "measured": "a real vLLM server on the named hardware",
+    "measured": "real vLLM on the named hardware",
     "simulated": "our discrete-event simulator, calibrated on published static rows only",
     "simulated-probes": "our discrete-event simulator, calibrated on steps measured there",
     "uncalibrated": "our discrete-event simulator on the datasheet and other pairs' efficiencies",
@@ -35,6 +35,12 @@ def beside(published: pd.DataFrame, cells: pd.DataFrame) -> pd.DataFrame:
     both = both.assign(table=published["table"].iloc[0])
     both["source"] = both["source"].fillna(PUBLISHED)
     return in_paper_order(both, published)[COLUMNS].reset_index(drop=True)
+
+
+def unpublished(cells: pd.DataFrame) -> pd.DataFrame:
+    """Our cells alone, in the form of a table that the paper does not have."""
+    rows = cells.assign(table="", published=float("nan"), burst=cells["burst"].map(burst_label))
+    return rows[COLUMNS].reset_index(drop=True)
 
 
 def with_sd(rows: pd.DataFrame) -> pd.DataFrame:

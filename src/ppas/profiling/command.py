@@ -1,8 +1,6 @@
 """`ppas profile`: profile one prefill on this host's GPU and write its rows."""
 
 import argparse
-import os
-import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,7 +11,7 @@ from ppas.schema import HardwareConfig, ModelConfig, SchedulerConfig
 
 TIMES, COUNTERS = "times", "counters"
 NSYS = "nsys"
-PYTHON = "PPAS_VLLM_PYTHON"  # names the Python that has vLLM, for the workflow too
+CPU = "cpu"
 
 
 class Setup(NamedTuple):
@@ -38,9 +36,8 @@ def add_parser(commands: Any) -> None:
         profile.add_argument(f"--{name}", required=True, help=f"such as {example}")
     tool = "for times; default: nsys where it is installed, else torch"
     profile.add_argument("--tool", choices=(NSYS, TORCH), help=tool)
-    python = os.environ.get(PYTHON, sys.executable)
-    text = f"the Python that has vLLM; default: ${PYTHON}, else this one"
-    profile.add_argument("--python", default=python, help=text)
+    python = "the Python that has vLLM; default: this one, or an environment of the Makefile"
+    profile.add_argument("--vllm-python", metavar="FILE", help=python)
     profile.add_argument("--prompt-tokens", type=int, default=PROMPT_TOKENS)
     profile.add_argument("--repeats", type=int, default=REPEATS, help="timed prefills")
     engine = """more arguments of vllm.LLM, such as '{"load_format": "dummy"}'"""
@@ -53,12 +50,13 @@ def add_parser(commands: Any) -> None:
 def run(args: argparse.Namespace) -> None:
     """Profile, check that the GPU is the one named, and write the rows."""
     from ppas.profiling import measure, rows
+    from ppas.serving import host
 
     name = f"{args.model}_{args.scheduler}_{args.what}"
     out = args.out or rows.profile_path(ROOT / "results", args.hardware, name)
     setup = read_setup(args)
     job = measure.Job(
-        python=args.python,
+        python=host.require_python(setup.hardware, args.vllm_python),
         model=setup.model,
         budget=setup.scheduler.max_num_batched_tokens,
         prompt_tokens=args.prompt_tokens,
@@ -122,15 +120,12 @@ def _read(group: str, name: str, kind: type) -> Any:
 
 
 def require_hardware(hardware: HardwareConfig, device: str, name: str) -> None:
-    """Refuse numbers of one device under the name of another: ``H100-SXM`` is an ``...H100...``.
-
-    The form factor is not checked, for a device's name may lack it.
+    """Refuse numbers of one device under the name of another.
 
     Raises:
         ProfileError: the device's name does not hold the hardware's.
     """
-    model = hardware.name.partition("-")[0].lower()
-    if model not in device.lower().replace(" ", ""):
+    if (hardware.device or CPU) not in device:
         raise ProfileError(
             f"vLLM ran on {device}, which is not the {hardware.name} of conf/hardware/{name}.yaml; "
             "give the hardware of this host"

@@ -1,9 +1,12 @@
 """The client in a process of its own, so that nothing the session does delays a send."""
 
+import os
+import threading
 from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
+from multiprocessing.connection import wait
 
 from ppas.serving.client import Call, FirstToken, Reply, replay
 
@@ -39,9 +42,19 @@ class ClientProcess:
 
 def _started() -> ProcessPoolExecutor:
     """A pool of one process that has done its imports before the first replay."""
-    pool = ProcessPoolExecutor(1, mp_context=get_context("spawn"))
+    pool = ProcessPoolExecutor(1, mp_context=get_context("spawn"), initializer=_end_with_parent)
     pool.submit(_nothing)
     return pool
+
+
+def _end_with_parent() -> None:
+    """A pool's process would wait for work for ever once its parent is killed."""
+
+    def watch() -> None:
+        wait([parent_process().sentinel])
+        os._exit(1)
+
+    threading.Thread(target=watch, daemon=True).start()
 
 
 def _nothing() -> None:

@@ -19,6 +19,7 @@ from typing import IO, Any, NamedTuple
 import pynvml
 
 from ppas.config import ROOT, ConfigError
+from ppas.schema import HardwareConfig
 
 WAIT_S = 1.0
 VENVS = ".venv-vllm-*/bin/python"
@@ -81,6 +82,20 @@ def vllm_python(device: str, given: str | None = None) -> Path | None:
         return Path(sys.executable)
     found = [Path(path) for path in sorted(glob.glob(str(ROOT / VENVS)))]
     return next((path for path in found if CPU_VENV not in path.parts), None)
+
+
+def require_python(hardware: HardwareConfig, given: str | None = None) -> Path:
+    """``vllm_python``, or what to do about there being none.
+
+    Raises:
+        ConfigError: this host has no vLLM for the hardware.
+    """
+    if python := vllm_python(hardware.device, given):
+        return python
+    raise ConfigError(
+        f"--vllm-python: no vLLM for {hardware.name} found; give the Python that has it, or make "
+        f"{'.venv-vllm-0.22.1' if hardware.device else CPU_VENV}/.installed"
+    )
 
 
 def can_measure(device: str, given: str | None = None) -> bool:

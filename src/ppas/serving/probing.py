@@ -13,10 +13,12 @@ from random import Random
 from typing import Any, NamedTuple
 
 import pandas as pd
-import yaml
 
-from ppas.config import CONF, ROOT, ConfigError, schedulers
+from ppas.config import ROOT, schedulers
 from ppas.schema import Config, SchedulerConfig
+from ppas.serving import host, launch
+from ppas.serving.client import Call, replay
+from ppas.serving.server import Server, free_port
 from ppas.simulator.calibration import write_cost_model
 from ppas.simulator.probes import (
     HELD_OUT_EVERY,
@@ -85,19 +87,17 @@ def probe_server(
     config: Config, scheduler: SchedulerConfig, python: Path, folder: Path
 ) -> Iterator[Any]:
     """A server with the plugin and its step log in ``folder``, ready for requests."""
-    from ppas.serving import launch
-    from ppas.serving.server import Server, free_port
-
     port = free_port()
     model = launch.model_source(config.model, folder / "model")
     command = launch.serve_command(
         config, scheduler, python, model, port, NAME, step_log=folder / STEP_LOG
     )
-    command.append("--no-enable-prefix-caching")
-    environment = launch.serve_environment(config)
-    with Server(command, folder / "server.log", port, NAME, environment) as server:
-        server.wait_until_ready(config.backend.start_timeout_s)
-        yield server
+    command.append("--no-enable-prefix-caching")  # prompts here may begin alike
+    with host.reserved(config.hardware.device) as device:
+        environment = launch.serve_environment(config) | device
+        with Server(command, folder / "server.log", port, NAME, environment) as server:
+            server.wait_until_ready(config.backend.start_timeout_s)
+            yield server
 
 
 def send(server: Any, plan: Plan, progress: Callable[[Sequence[Probe]], Any]) -> list[list[Any]]:
@@ -106,8 +106,6 @@ def send(server: Any, plan: Plan, progress: Callable[[Sequence[Probe]], Any]) ->
     Raises:
         ValueError: a request failed.
     """
-    from ppas.serving.client import Call, replay
-
     random, answered = Random(0), []
     for probe in progress(plan.replays):
         calls = [
@@ -216,16 +214,3 @@ def calibrate_measured(
     held_out = of_steps.errors["held_out"]
     told = ", ".join(f"{kind} {e['mean_abs_error_pct']}%" for kind, e in held_out.items())
     return f"{out.stem}: mean error of held-out steps: {told}"
-
-
-def pair_name(config: Config) -> str:
-    """The cost model's file name: those of model and hardware, as in ``qwen2_5_3b_h200``."""
-    names = {"model": config.model.name, "hardware": config.hardware.name}
-    return "_".join(_file_of(CONF / group, name) for group, name in names.items())
-
-
-def _file_of(folder: Path, name: str) -> str:
-    for path in sorted(folder.glob("*.yaml")):
-        if yaml.safe_load(path.read_text())["name"] == name:
-            return path.stem
-    raise ConfigError(f"{folder}: no file is named {name}")

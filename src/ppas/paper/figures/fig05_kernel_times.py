@@ -13,6 +13,7 @@ from ppas.paper.figures import style
 from ppas.paper.study import Study
 
 EXPERIMENTS = ()
+PROFILED = ("times",)
 PANELS = {"flash_attention_ms": "(a) FlashAttention", "gate_up_ms": "(b) Fused gate-up"}
 HATCHES = ["", "....", "xxxx", "++++"]  # of measured bars, one for each GPU; then again
 GREY = "0.85"

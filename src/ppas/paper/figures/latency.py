@@ -28,12 +28,16 @@ def draw(axes: Axes, points: pd.DataFrame) -> None:
         axes.plot(line["burst"], line["value"], **looks[name] | style.source_look(source))
 
 
-def draw_seeds(axes: Axes, runs: pd.DataFrame) -> None:
-    """A faint dot per seed: average E2E in seconds of one run."""
+def draw_seeds(axes: Axes, runs: pd.DataFrame, metric: str = "e2e_mean_s") -> None:
+    """A faint dot per run: average E2E, or another of its metrics, in seconds.
+
+    In a fixed order, for dots that overlap.
+    """
+    runs = runs.sort_values(["burst_rate", "seed"])
     looks = style.scheduler_look(list(pd.unique(runs["scheduler"])))
     for name, rows in runs.groupby("scheduler", sort=False):
         look = {"color": looks[name]["color"]} | style.SEEDS
-        axes.plot(rows["burst_rate"], rows["e2e_mean_s"], **look)
+        axes.plot(rows["burst_rate"], rows[metric], **look)
 
 
 def handles(points: pd.DataFrame) -> list[Line2D]:

@@ -13,6 +13,7 @@ from ppas.paper.tables.render import Layout
 from ppas.paper.tidy import beside, rows_of
 
 EXPERIMENTS = ("rtx5090_models_qwen2_5_0_5b", "rtx5090_primary")
+PROFILED = ("times",)
 TITLE = "Table 5: total prefill time of Qwen2.5 models"
 LAYOUT = Layout(rows=("scheduler",), bold_lowest=False)
 PROMPT = 16384  # tokens; Figure 5 compares chunks that add up to one of 16k

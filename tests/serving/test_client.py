@@ -11,7 +11,6 @@ from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from itertools import accumulate
 from math import isnan, nan
-from pathlib import Path
 from time import perf_counter
 
 import numpy as np
@@ -24,7 +23,7 @@ from .stub import FIRST_S, NEXT_S, prompt, stub
 SLACK_S = 0.12  # what a busy machine may add to a delay of the stub
 TIMEOUT_S = 20.0
 RATE, REQUESTS, TRIES = 200, 10_000, 3
-BUSY_S = 1.0  # of 50 s that the client waits for a processor: enough to make 1% late
+MAX_LATE_MS, MAX_DRIFT_MS = 5, 1
 
 
 @pytest.fixture(scope="module")
@@ -229,39 +228,26 @@ def test_a_killed_client_is_seen_at_once():
             replies.result(timeout=60)
 
 
-def waited_s(process: int) -> float:
-    """Seconds for which a process could have run while others had the processors; Linux only."""
-    account = Path(f"/proc/{process}/schedstat")
-    return int(account.read_text().split()[1]) / 1e9 if account.exists() else nan
-
-
 def test_two_hundred_requests_a_second_are_sent_on_time(server, worker):
     """Poisson arrivals for 50 s, some 200 streams at once; and on time at the end as at the start.
 
-    On a busy machine the client waits for a processor, and only drift can be told.
+    Repeated on a machine that was busy with something else.
     """
     gaps = random.Random(0)
     arrivals = accumulate(gaps.expovariate(RATE) for _ in range(REQUESTS))
     calls = [call("paced", 4, arrival) for arrival in arrivals]
-    client = worker.submit(os.getpid).result()
     measured = []
     for _ in range(TRIES):
-        waited = waited_s(client)
         replies = worker.submit(replay, server, "stub", calls, TIMEOUT_S).result()
-        waited = waited_s(client) - waited
         assert problems(replies) == []
         late_ms = lateness(replies) * 1000
-        parts = np.array_split(late_ms, 5)
-        assert 0 <= parts[0].min() < 5 and parts[-1].min() < 5  # as busy as the machine may be
-        fifths = [statistics.median(part) for part in parts]
+        fifths = [statistics.median(part) for part in np.array_split(late_ms, 5)]
         p50, p99 = np.percentile(late_ms, [50, 99])
         measured.append(
-            f"late p50 {p50:.2f} ms, p99 {p99:.2f} ms, max {late_ms.max():.2f} ms, medians of "
-            f"fifths {' '.join(f'{m:.2f}' for m in fifths)} ms, {waited:.2f} s without a processor"
+            f"late p50 {p50:.2f} ms, p99 {p99:.2f} ms, max {late_ms.max():.2f} ms, "
+            f"medians of fifths {' '.join(f'{m:.2f}' for m in fifths)} ms"
         )
         print(f"\n{len(replies)} requests in {calls[-1].arrival_s:.1f} s: {measured[-1]}")
-        if p99 <= 5 and fifths[-1] - fifths[0] <= 1:
+        if p99 <= MAX_LATE_MS and fifths[-1] - fifths[0] <= MAX_DRIFT_MS:
             return
-        if not waited > BUSY_S:
-            pytest.fail(measured[-1])
-    pytest.skip(f"the machine is too busy: {'; '.join(measured)}")
+    pytest.fail("; ".join(measured))

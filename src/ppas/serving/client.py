@@ -25,6 +25,7 @@ import numpy as np
 from ppas.serving.stream import Chunk, Stream, one_line, read_stream, server_message
 
 FirstToken = Literal["tokens", "text"]
+POLL_S = 0.001  # resolution of the event loop's timers
 KEEP_ALIVE_S = 2.0  # below the server's (5 s in vLLM), which may close while we send
 HEADERS = {
     "Content-Type": "application/json",
@@ -167,11 +168,21 @@ async def _send_all(
     ):
         start = perf_counter()
         for i in order:
-            wait_s = start + calls[i].arrival_s - perf_counter()
-            if wait_s > 0:
-                await asyncio.sleep(wait_s)
+            await _until(start + calls[i].arrival_s)
             group.create_task(_send(session, endpoint, bodies[i], timeout_s, start, exchanges[i]))
     return exchanges
+
+
+async def _until(moment: float) -> None:
+    """Wait for a moment of ``perf_counter``.
+
+    The event loop's timers are late by up to a millisecond, the resolution of its poll; the last
+    one is therefore spent in turns of the loop.
+    """
+    if (wait_s := moment - perf_counter()) > POLL_S:
+        await asyncio.sleep(wait_s - POLL_S)
+    while perf_counter() < moment:
+        await asyncio.sleep(0)
 
 
 async def _send(

@@ -33,6 +33,7 @@ engine: {max_num_seqs: 64, block_size: 128, async_scheduling: false, gpu_memory_
 
 @pytest.fixture
 def checkout(tmp_path):
+    (tmp_path / "checkout").mkdir()
     made = Checkout(tmp_path / "checkout")
     for path in (made.path / "conf/experiment").glob("*.yaml"):
         path.unlink()

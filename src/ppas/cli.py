@@ -4,6 +4,7 @@ import argparse
 import signal
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -268,8 +269,9 @@ def calibrate_pair(args: argparse.Namespace) -> None:
     config = load(args.given)
     python = host.require_python(config.hardware, args.vllm_python)
     out = args.out or CONF / "cost_model" / f"{pair_name(config)}.yaml"
+    progress = partial(tqdm, desc="probes", disable=None)
     try:
-        print(calibrate_measured(config, python, out, lambda probes: tqdm(probes, "probes", disable=None)))
+        print(calibrate_measured(config, python, out, progress))
     except (ValueError, ServerDied) as error:
         raise MeasuringFailed(f"calibrate --probes: {error}") from None
 

@@ -254,10 +254,10 @@ def _check_workload(config: Config) -> None:
             raise ValueError(f"workload.phases: {error}") from None
     _check_choice("workload.mix", workload.mix, MIXES)
     longest = max(workload.prompt_tokens) + max(workload.output_tokens)
-    if longest > config.model.max_model_len:
+    if longest > max_model_len(config):
         raise ValueError(
             f"workload.prompt_tokens: the longest request has {longest} tokens; "
-            f"{config.model.name} takes {config.model.max_model_len} (prompt and output)"
+            f"{config.model.name} takes {max_model_len(config)} here (prompt and output)"
         )
 
 
@@ -305,6 +305,11 @@ def scheduler_policy(scheduler: SchedulerConfig) -> Policy:
     options = dict(scheduler.policy)
     kind = options.pop("kind", None)
     return make_policy(str(kind), budget_limit=scheduler.max_num_batched_tokens, **options)
+
+
+def max_model_len(config: Config) -> int:
+    """Tokens of prompt and output that one request may have."""
+    return config.engine.max_model_len or config.model.max_model_len
 
 
 def hardware_slug(config: Config) -> str:

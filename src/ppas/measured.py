@@ -8,7 +8,7 @@ as one Parquet file of records and one JSON file of provenance. The workflow onl
 import hashlib
 import json
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -73,6 +73,10 @@ class Store:
             pass  # nothing that can be trusted is published
         return {"runs": {}, "sessions": {}}
 
+    def complete(self, runs: Iterable[Run]) -> bool:
+        """Whether all of the runs are published."""
+        return {run.run_id for run in runs} <= self.published()["runs"].keys()
+
     def missing(self, runs: Iterable[Run]) -> list[Run]:
         """The runs that neither the journal nor the published files hold."""
         known = self.published()["runs"].keys() | _facts(self.runs).keys()
@@ -87,7 +91,7 @@ class Store:
         """Note what a server ran on, and once more when it ends, with its times."""
         write_json(facts, self.sessions / f"{name}.json")
 
-    def publish(self, config: Config, runs: list[Run]) -> None:
+    def publish(self, config: Config, runs: Sequence[Run]) -> None:
         """Write the records and the provenance of all runs, then drop the journal.
 
         Raises:

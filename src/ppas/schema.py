@@ -75,6 +75,7 @@ class EngineConfig:
     reserve_full_prompt: bool
     async_scheduling: bool
     gpu_memory_utilization: float
+    max_model_len: int | None = None  # tokens of prompt and output; by default the model's
 
 
 @dataclass

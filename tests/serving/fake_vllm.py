@@ -95,7 +95,9 @@ class FakeServer:
         # The stub writes to the socket itself; it needs no more than this of a stream's writer.
         writer = SimpleNamespace(write=request.transport.write, transport=request.transport)
         script = SCRIPTS[faults.get("script", {}).get(str(number), "at_once")]
-        await script(Response(content, writer))
+        response = Response(content, writer)
+        response.more_headers = "Connection: close\r\n"
+        await script(response)
         request.transport.close()
         return web.Response()
 

@@ -37,6 +37,8 @@ def prompt(script: str, tokens: int = 8) -> list[int]:
 class Response:
     """The stub's side of one completion."""
 
+    more_headers = ""  # that end with a line break
+
     def __init__(self, request: dict[str, Any], writer: asyncio.StreamWriter) -> None:
         self.prompt = request["prompt"]
         self.wanted = request["max_tokens"]
@@ -44,7 +46,8 @@ class Response:
         self.writer = writer
 
     def start(self, status: int = 200, headers: str = "Transfer-Encoding: chunked") -> None:
-        self.writer.write(f"HTTP/1.1 {status} As told\r\n{headers}\r\n\r\n".encode())
+        head = f"HTTP/1.1 {status} As told\r\n{self.more_headers}{headers}\r\n\r\n"
+        self.writer.write(head.encode())
 
     def event(self, data: str) -> None:
         """One server-sent event, in a chunk of its own as uvicorn does."""

@@ -55,7 +55,7 @@ def test_a_step_log_needs_the_plugin(tmp_path):
 def test_no_option_is_accepted_and_ignored():
     flags = options("experiment=rtx5090_primary", "scheduler=mbt_2k", "engine.watermark=0.01",
                     "engine.reserve_full_prompt=false", "engine.async_scheduling=false",
-                    "model.serve_options=[--kv-cache-dtype,fp8_e4m3]")  # fmt: skip
+                    "+model.serve_options=[--kv-cache-dtype,fp8_e4m3]")  # fmt: skip
     assert flags["--watermark"] == "0.01"
     assert flags["--kv-cache-dtype"] == "fp8_e4m3"
     assert {"--no-scheduler-reserve-full-isl", "--no-async-scheduling"} <= flags.keys()

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ppas.config import max_model_len
 from ppas.runs import DUMMY
 from ppas.schema import Config, EngineConfig, ModelConfig, SchedulerConfig
 
@@ -34,7 +35,7 @@ def serve_command(
     """
     command = [str(python), "-m", "vllm.entrypoints.openai.api_server", "--model", model]
     command += ["--served-model-name", name, "--host", "127.0.0.1", "--port", str(port)]
-    command += ["--max-model-len", str(config.model.max_model_len), "--seed", "0"]
+    command += ["--max-model-len", str(max_model_len(config)), "--seed", "0"]
     command += ["--max-num-batched-tokens", str(scheduler.max_num_batched_tokens)]
     command += engine_options(config.engine)
     if config.model.weights == DUMMY:

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from ppas.config import ROOT, schedulers
+from ppas.config import ROOT, max_model_len, schedulers
 from ppas.schema import Config, SchedulerConfig
 from ppas.serving import host, launch
 from ppas.serving.client import Call, replay
@@ -64,7 +64,7 @@ def make_plan(config: Config) -> Plan:
         Limits(
             b_max=b_max,
             b_cap=b_cap,
-            max_model_len=config.model.max_model_len,
+            max_model_len=max_model_len(config),
             max_num_seqs=config.engine.max_num_seqs,
             kv_tokens=int(KV_SHARE * room),
         )

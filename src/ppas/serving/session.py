@@ -8,7 +8,7 @@ is restarted once, and the run that it spoiled is repeated.
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from http.client import HTTPException
 from pathlib import Path
@@ -18,6 +18,7 @@ from uuid import uuid4
 import numpy as np
 from prometheus_client.parser import text_string_to_metric_families
 
+from ppas.config import max_model_len
 from ppas.measured import MeasuringFailed, Store, run_frame
 from ppas.runs import Run
 from ppas.schema import Config, SchedulerConfig
@@ -60,28 +61,29 @@ class Session:
     servers: list["Serving"] = field(default_factory=list)  # that were started
 
     def measure(self, runs: Sequence[Run]) -> None:
-        """Measure runs, each kept as soon as it is done.
+        """Measure those runs that the store lacks, each kept as soon as it is done; publish all.
 
         Raises:
             ServerDied: a second server has ended by itself; its log's end is in the message.
             InvalidRuns: some runs do not count; all others are kept.
             OSError: a result cannot be written; those before it are kept.
         """
-        left, failed = deque(runs), []
-        if not left:
-            return
-        client = ClientProcess()
-        try:
-            with host.reserved(self.config.hardware.device, self.notify) as device:
-                try:
-                    self._serve(left, failed, device, client)
-                except ServerDied as error:
-                    self.notify(f"{error}\nrestarting it once; {len(left)} runs left")
-                    self._serve(left, failed, device, client)
-        finally:
-            client.close()
-        if failed:
-            raise InvalidRuns("\n".join(failed))
+        failed: list[str] = []
+        with host.reserved(self.config.hardware.device, self.notify) as device:
+            # Only now: the session that held the device may have measured the same runs.
+            if left := deque(self.store.missing(runs)):
+                self._serve_twice(left, failed, device)
+            if failed:
+                raise InvalidRuns("\n".join(failed))
+            self.store.publish(self.config, runs)
+
+    def _serve_twice(self, left: deque[Run], failed: list[str], device: Mapping[str, str]) -> None:
+        with closing(ClientProcess()) as client:
+            try:
+                self._serve(left, failed, device, client)
+            except ServerDied as error:
+                self.notify(f"{error}\nrestarting it once; {len(left)} runs left")
+                self._serve(left, failed, device, client)
 
     def _serve(
         self,
@@ -186,7 +188,7 @@ class Serving:
         """
         model, scheduler = self.config.model, self.session.scheduler
         most = max(self.config.workload.output_tokens)
-        room = model.max_model_len - most
+        room = max_model_len(self.config) - most
         budgets = {scheduler.max_num_batched_tokens, scheduler.policy.get("b_cap")} - {None}
         lengths = {min(budget, room) for budget in budgets}
         for number in range(WARM_UPS):
@@ -285,8 +287,8 @@ def measure_store(
     )
     session = Session(config, runs[0].scheduler, store, python, notify)
     try:
-        session.measure(missing)
-        store.publish(config, list(runs))
+        if not store.complete(runs):
+            session.measure(runs)
     except (ServerDied, InvalidRuns, OSError) as error:
         left = len(store.missing(runs))
         raise MeasuringFailed(

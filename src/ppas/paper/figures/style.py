@@ -68,6 +68,9 @@ SCHEDULER_COLOURS = {
     "MBT 16k": _COLOURS[2],
     "P-PAS": _COLOURS[3],
     "P-PAS+": _COLOURS[5],
+    # The CPU demonstration's small and large budget, in the colours of the paper's.
+    "MBT 256": _COLOURS[0],
+    "MBT 2048": _COLOURS[2],
 }
 _SPARE_COLOURS = [_COLOURS[1], _COLOURS[8], _COLOURS[6]]
 SOURCE_LINES = {

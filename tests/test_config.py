@@ -117,7 +117,10 @@ def test_plan_is_remembered_until_a_file_changes(tmp_path, monkeypatch):
 
     checkout = copy_conf(tmp_path, monkeypatch)
     monkeypatch.setattr(planning, "CONF", checkout / "conf")
-    made = [planning.Experiment("a", "0" * 16, ("experiment=a",), ("a.parquet",))]
+    given = ("experiment=a",)
+    simulated = planning.Experiment("a", "simulated", "0" * 16, given, ("a.parquet",))
+    session = planning.Session("a", "ppas", "1", given, "h200", "H200", "m_h200", ("r",), (50.0,))
+    made = [planning.Candidate("a", simulated, (session,)), planning.Candidate("b", None, ())]
     asked = []
 
     def answer():

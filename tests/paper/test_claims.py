@@ -194,13 +194,15 @@ def test_a_missing_scheduler_is_inconclusive_and_named(copy):
     assert made.loc["C6", "verdict"] == HOLDS
 
 
-def test_each_source_gets_its_own_verdicts(copy):
-    folder = copy.results_dir / "measured" / "rtx5090_primary"
+def test_a_measured_experiment_is_judged_as_one(copy):
+    folder = copy.results_dir / "measured" / "rtx5090" / "rtx5090_primary"
     shutil.copytree(copy.results_dir / "simulated" / "rtx5090_primary", folder)
     for path in folder.glob("*.parquet"):
         pd.read_parquet(path).assign(source="measured").to_parquet(path)
+    copy.measured["rtx5090_primary"] = "rtx5090/rtx5090_primary"
     made = claims.evaluate(copy)
-    assert made[made["id"] == "C3"]["source"].tolist() == ["measured", "simulated"]
+    assert made[made["id"] == "C3"]["source"].tolist() == ["measured"]
+    assert made[made["id"] == "C19"]["source"].tolist() == ["simulated"]
 
 
 def test_failures_come_first(copy):

@@ -45,6 +45,6 @@ def test_every_figure_table_and_target_is_an_output(plan):
 def test_the_rule_graph_counts_every_rule(plan):
     graph = (ROOT / "docs/rulegraph.mmd").read_text(encoding="utf-8")
     counts = Counter(output.verb for output in plan.outputs)
-    counts["simulate"] = len(plan.experiments)
+    counts["simulate"] = len(plan.simulated)
     for verb, count in counts.items():
         assert f'{verb}["{verb}{f" x{count}" if count > 1 else ""}<br>' in graph

@@ -6,10 +6,36 @@ import sys
 from ppas.config import experiments, fitted_pairs
 from ppas.paper import outputs
 from ppas.paper.report import paper_name
-from ppas.planning import paper_outputs
+from ppas.planning import Output, paper_outputs
+from ppas.sources import Experiment
 
 FIGURES = ["1(a)", "1(b)", "1(c)", *map(str, range(2, 9))]
 TABLES = [str(number) for number in range(1, 17)]
+
+
+def all_outputs(measured: tuple[str, ...] = ()) -> list[Output]:
+    """Outputs of all experiments; some of them measured on a GPU."""
+    chosen = {
+        name: Experiment(name, "measured", "", (), (f"results/measured/h200/{name}/ppas.parquet",))
+        if name in measured
+        else Experiment(name, "simulated", "", (), (f"results/simulated/{name}/ppas.parquet",))
+        for name in experiments()
+    }
+    return paper_outputs(chosen)
+
+
+def test_an_output_is_told_what_was_measured():
+    commands = {o.name: o.command for o in all_outputs(("h100_qwen2_5_3b",))}
+    told = {name for name, command in commands.items() if "--measured" in command}
+    assert commands["table12_h100"] == "table table12_h100 --measured h200/h100_qwen2_5_3b"
+    assert told >= {"table12_h100", "claims"} and "table09_primary" not in told
+
+
+def test_an_output_without_its_experiments_is_left_out():
+    only = Experiment("h100_qwen2_5_3b", "simulated", "", (), ("results/simulated/x/y.parquet",))
+    names = {output.name for output in paper_outputs({only.name: only})}
+    assert "table12_h100" in names
+    assert not names & {"table09_primary", "claims", "report"}
 
 
 def test_every_figure_and_table_of_the_paper_has_exactly_one_module_and_rule():
@@ -17,14 +43,14 @@ def test_every_figure_and_table_of_the_paper_has_exactly_one_module_and_rule():
     ids = sorted(filter(None, map(paper_name, names)))
     expected = [f"Figure {n}" for n in FIGURES] + [f"Table {n}" for n in TABLES]
     assert ids == sorted(expected)
-    rules = [(output.verb, output.name) for output in paper_outputs()]
+    rules = [(output.verb, output.name) for output in all_outputs()]
     assert sorted(name for _, name in rules) == sorted([*names, "claims", "report"])
-    files = [file for output in paper_outputs() for file in output.files]
+    files = [file for output in all_outputs() for file in output.files]
     assert len(set(files)) == len(files)
 
 
 def test_the_report_is_made_of_every_other_output():
-    *parts, report = paper_outputs()
+    *parts, report = all_outputs()
     assert report.files == ("report.html",)
     shown = {file for part in parts for file in part.files if file.endswith((".png", ".csv"))}
     assert set(report.inputs) == shown
@@ -43,7 +69,7 @@ def test_names_and_experiments(study):
 
 
 def test_experiments_of_outputs_and_claims_exist(study):
-    needed = {name for o in paper_outputs() for name in o.experiments}
+    needed = {name for o in all_outputs() for name in o.experiments}
     assert needed <= set(experiments())
     asked = outputs.claims_experiments(study.published_dir / "claims.yaml")
     assert set(asked) <= set(experiments())

@@ -54,7 +54,8 @@ def text(built) -> str:
 
 def test_it_holds_every_output_and_claim(text):
     page = Page(text)
-    ids = {*outputs.figures(), *outputs.tables(), *(f"C{n}" for n in range(1, 45))}
+    ids = {*outputs.tables(), *(f"figure-{name}" for name in outputs.figures())}
+    ids |= {f"C{n}" for n in range(1, 45)}
     assert ids <= page.ids
     inner = {link[1:] for link in page.links if link.startswith("#")}
     assert inner <= page.ids
@@ -82,7 +83,7 @@ def test_sources_are_told_apart(text):
 
 
 def test_claims_stand_beside_their_figure(text):
-    figure = text[text.index('id="fig07_request_wall"') :].partition("</figure>")[0]
+    figure = text[text.index('id="figure-fig07_request_wall"') :].partition("</figure>")[0]
     assert re.findall(r"#(C\d+)", figure) == ["C32", "C35"]
     table = text[text.index('id="table15_nemotron_30b"') :].partition("</section>")[0]
     assert re.findall(r"#(C\d+)", table) == ["C28"]

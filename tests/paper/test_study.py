@@ -70,16 +70,12 @@ def test_a_missing_request_or_seed_stops_every_reader(copy):
         copy.cells(PRIMARY)
 
 
-def test_all_sources_are_read_and_labelled(copy):
-    def measured(records):
-        return records.assign(source="measured", e2e_s=records["e2e_s"] * 1.1)
-
-    folder = copy.results_dir / "simulated" / PRIMARY
-    target = copy.results_dir / "measured" / PRIMARY
+def test_a_measured_experiment_is_read_alone_and_labelled(copy):
+    """Never beside simulated runs of the same experiment."""
+    target = copy.results_dir / "measured" / "h200" / PRIMARY
     target.mkdir(parents=True)
-    measured(pd.read_parquet(folder / "p-pas.parquet")).to_parquet(target / "p-pas.parquet")
-    cells = copy.cells(PRIMARY)
-    assert cells.groupby("source")["scheduler"].nunique().to_dict() == {
-        "measured": 1,
-        "simulated": 6,
-    }
+    for path in (copy.results_dir / "simulated" / PRIMARY).glob("*.parquet"):
+        pd.read_parquet(path).assign(source="measured").to_parquet(target / path.name)
+    measured = Study(copy.results_dir, copy.published_dir, measured={PRIMARY: f"h200/{PRIMARY}"})
+    assert set(measured.cells(PRIMARY)["source"]) == {"measured"}
+    assert set(copy.cells(PRIMARY)["source"]) == {"simulated"}

@@ -80,8 +80,12 @@ def install(programs: Path, name: str, code: str) -> None:
     (programs / name).chmod(0o755)
 
 
+DEVICES = {"RTX5090": "RTX 5090", "H100-SXM": "H100 80GB", "A100-SXM": "A100-SXM4", "CPU": ""}
+
+
 def hardware(name: str) -> dict:
-    return {"name": name, "memory_gib": 1, "memory_bandwidth_gb_s": 1, "dense_bf16_tflop_s": 1}
+    rates = dict.fromkeys(("memory_gib", "memory_bandwidth_gb_s", "dense_bf16_tflop_s"), 1)
+    return {"name": name, "device": DEVICES[name], **rates}
 
 
 def scheduler(name: str, budget: int, policy: dict) -> dict:

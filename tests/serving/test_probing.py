@@ -3,8 +3,7 @@
 import json
 import sys
 from contextlib import contextmanager
-from types import ModuleType, SimpleNamespace
-from typing import NamedTuple
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -21,12 +20,6 @@ from ppas.work import COLUMNS, NO_WORK, Work
 
 TRUE = CostModel(2e-3, 2e-8, 3e-3, 1.1e-5, 6e-10, 2e-7, 5e-8, 1e-7, 0.02, 0.004)
 EXPERIMENT = ("experiment=rtx5090_primary", "hardware=h200", "cost_model=zero_shot")
-
-
-class Call(NamedTuple):
-    arrival_s: float
-    prompt: list[int]
-    output_tokens: int
 
 
 class Engine:
@@ -96,9 +89,7 @@ def probe(monkeypatch, tmp_path):
         @contextmanager
         def serve(config, scheduler, python, folder):
             engine = Engine(scheduler, folder, **options)
-            client = ModuleType("ppas.serving.client")
-            client.Call, client.replay = Call, engine.replay
-            monkeypatch.setitem(sys.modules, "ppas.serving.client", client)
+            monkeypatch.setattr(probing, "replay", engine.replay)
             yield engine
 
         out = tmp_path / "pair.yaml"
@@ -145,7 +136,7 @@ def test_command_line_names_the_pairs_file(monkeypatch, capsys):
         return "done"
 
     monkeypatch.setattr(probing, "calibrate_measured", measured)
-    cli.main(["calibrate", "--probes", *EXPERIMENT, "--python", "/opt/vllm/bin/python"])
+    cli.main(["calibrate", "--probes", *EXPERIMENT, "--vllm-python", "/opt/vllm/bin/python"])
     assert capsys.readouterr().out == "done\n"
     assert asked["out"] == config.CONF / "cost_model" / "qwen2_5_3b_h200.yaml"
     assert str(asked["python"]) == "/opt/vllm/bin/python"
@@ -157,8 +148,8 @@ def test_errors_end_in_one_line(monkeypatch, capsys):
 
     monkeypatch.setattr(probing, "calibrate_measured", failing)
     with pytest.raises(SystemExit) as error:
-        cli.main(["calibrate", "--probes", *EXPERIMENT])
-    assert error.value.code == 2
+        cli.main(["calibrate", "--probes", *EXPERIMENT, "--vllm-python", "python"])
+    assert error.value.code == 1
     assert capsys.readouterr().err == (
         "ppas: calibrate --probes: prefill 128: a request failed: no such model\n"
     )

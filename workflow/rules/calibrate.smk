@@ -46,7 +46,7 @@ for pair, session in PLAN.probed.items():
             f"logs/probe_{pair}.log",
         conda:
             "../../environment.yml"
-        threads: 1 if session.device else workflow.cores
+        threads: 1 if session.device else os.cpu_count()
         resources:
             gpu=1 if session.device else 0,
         params:

@@ -13,7 +13,7 @@ for session in PLAN.sessions:
         conda:
             "../../environment.yml"
         # A session on the CPU shares it with nothing; one on a GPU takes one GPU.
-        threads: 1 if session.device else workflow.cores
+        threads: 1 if session.device else os.cpu_count()
         resources:
             gpu=1 if session.device else 0,
         params:

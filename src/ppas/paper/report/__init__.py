@@ -28,7 +28,10 @@ NAMED = {"fig": "Figure", "table": "Table"}
 def render_report(figures: Path, tables: Path) -> str:
     """The whole page, from ``figures/*.png`` and ``tables/*.csv``."""
     claims = pd.read_csv(tables / "claims.csv", keep_default_na=False, dtype=str)
-    names = sorted(outputs.tables(), key=lambda name: not paper_name(name))  # the paper's first
+    names, drawn = (
+        sorted(of, key=lambda name: not paper_name(name))  # the paper's first
+        for of in (outputs.tables(), outputs.figures())
+    )
     frames = {name: _read(tables / f"{name}.csv") for name in names}
     counts = claims["verdict"].value_counts()
     environment = Environment(
@@ -39,7 +42,7 @@ def render_report(figures: Path, tables: Path) -> str:
         verdicts=[(name, int(counts.get(name, 0))) for name in ORDER],
         sources=_sources(frames),
         claims=claims.to_dict("records"),
-        figures=[_figure(name, figures, claims) for name in outputs.figures()],
+        figures=[_figure(name, figures, claims) for name in drawn],
         tables=[_table(name, frames[name], claims) for name in names],
     )
 
@@ -50,7 +53,7 @@ def _read(path: Path) -> pd.DataFrame:
 
 
 def _sources(frames: dict[str, pd.DataFrame]) -> list[tuple[str, str, int]]:
-    """Each source with its meaning and how many numbers of the paper's tables come from it."""
+    """Each source with its meaning and how many numbers of the tables come from it."""
     tidy = pd.concat([frame for frame in frames.values() if list(frame.columns) == COLUMNS])
     ours = tidy.loc[tidy["value"].notna(), "source"].value_counts()
     counts = ours.to_dict() | {"published": int(tidy["published"].notna().sum())}

@@ -1,23 +1,19 @@
-"""The `ppas` command: run one experiment by hand, and the steps that the workflow calls."""
+"""The `ppas` command line; what each subcommand does is in `ppas.commands`."""
 
 import argparse
 import signal
 import sys
 from collections.abc import Sequence
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
-from ppas.config import ConfigError, experiments, load
+from ppas import commands
+from ppas.config import ConfigError, experiments
 from ppas.measured import MeasuringFailed
 from ppas.profiling.command import add_parser as add_profile_parser
 
-if TYPE_CHECKING:
-    from ppas.schema import Config
-
-EXIT_FAILED, EXIT_BAD_INPUT, EXIT_SIGNAL = 1, 2, 128
+EXIT_FAILED, EXIT_BAD_INPUT = 1, 2
 OVERRIDES_HELP = "Hydra overrides, such as experiment=NAME scheduler=ppas seed=3"
-AUTHORS_GPU = "RTX5090"  # of most of the authors' logs
 
 
 def build_parser() -> argparse.ArgumentParser:
@@ -26,9 +22,25 @@ def build_parser() -> argparse.ArgumentParser:
         prog="ppas",
         description="P-PAS: prefill-pressure adaptive scheduling for long-context LLM serving.",
     )
-    commands = parser.add_subparsers(title="commands", required=True)
+    parsers = parser.add_subparsers(title="commands", required=True)
 
-    run = commands.add_parser(
+    for add in (
+        _add_run,
+        _add_simulate,
+        _add_measure,
+        _add_calibrate,
+        add_profile_parser,
+        _add_doctor,
+        _add_timeline,
+        _add_outputs,
+        _add_import_logs,
+    ):
+        add(parsers)
+    return parser
+
+
+def _add_run(parsers: Any) -> None:
+    run = parsers.add_parser(
         "run",
         help="serve one experiment, or one run of it, and print its latencies",
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -41,15 +53,19 @@ def build_parser() -> argparse.ArgumentParser:
     )
     run.add_argument("overrides", nargs="+", metavar="OVERRIDE", help=OVERRIDES_HELP)
     run.add_argument("--save", type=Path, metavar="DIR", help="also keep each run's records")
-    run.set_defaults(run=run_by_hand)
+    run.set_defaults(run=commands.run_by_hand)
 
-    simulate = commands.add_parser("simulate", help="simulate an experiment into results/")
+
+def _add_simulate(parsers: Any) -> None:
+    simulate = parsers.add_parser("simulate", help="simulate an experiment into results/")
     simulate.add_argument("overrides", nargs="+", metavar="OVERRIDE", help=OVERRIDES_HELP)
     simulate.add_argument("--results", type=Path, metavar="DIR", help="default: results/")
     simulate.add_argument("--digest", help="fail unless the configuration still has this hash")
-    simulate.set_defaults(run=simulate_experiment)
+    simulate.set_defaults(run=commands.simulate_experiment)
 
-    measure = commands.add_parser(
+
+def _add_measure(parsers: Any) -> None:
+    measure = parsers.add_parser(
         "measure",
         help="measure an experiment on a vLLM server into results/",
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -64,9 +80,11 @@ def build_parser() -> argparse.ArgumentParser:
     _add_vllm_python(measure)
     measure.add_argument("--results", type=Path, metavar="DIR", help="default: results/")
     measure.add_argument("--digest", help="fail unless the configuration still has this hash")
-    measure.set_defaults(run=measure_experiment)
+    measure.set_defaults(run=commands.measure_experiment)
 
-    calibrate = commands.add_parser(
+
+def _add_calibrate(parsers: Any) -> None:
+    calibrate = parsers.add_parser(
         "calibrate",
         help="fit the cost model of a (model, GPU) pair",
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -85,9 +103,11 @@ def build_parser() -> argparse.ArgumentParser:
     calibrate.add_argument(
         "--out", type=Path, metavar="FILE", help="default: conf/cost_model/MODEL_HARDWARE.yaml"
     )
-    calibrate.set_defaults(run=calibrate_pair)
+    calibrate.set_defaults(run=commands.calibrate_pair)
 
-    doctor = commands.add_parser(
+
+def _add_doctor(parsers: Any) -> None:
+    doctor = parsers.add_parser(
         "doctor",
         help="check a host and a `vllm serve` command line before serving",
         usage="ppas doctor [--gpu-memory-gib X] -- vllm serve MODEL ...",
@@ -98,9 +118,11 @@ def build_parser() -> argparse.ArgumentParser:
         "--gpu-memory-gib", type=float, metavar="X", help="memory of one GPU; default: nvidia-smi"
     )
     doctor.add_argument("command", nargs=argparse.REMAINDER, help="what you are about to run")
-    doctor.set_defaults(run=check_before_serving)
+    doctor.set_defaults(run=commands.check_before_serving)
 
-    logs = commands.add_parser(
+
+def _add_import_logs(parsers: Any) -> None:
+    logs = parsers.add_parser(
         "import-logs",
         help="recompute the paper's tables from the authors' public logs",
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -120,8 +142,8 @@ def build_parser() -> argparse.ArgumentParser:
     logs.add_argument(
         "--hardware",
         metavar="GPU",
-        help=f"their GPU, as in conf/hardware; default: {AUTHORS_GPU}, and an error if the values "
-        "are far from its published ones and near another's",
+        help=f"their GPU, as in conf/hardware; default: {commands.AUTHORS_GPU}, and an error if "
+        "the values are far from its published ones and near another's",
     )
     logs.add_argument(
         "--name",
@@ -134,28 +156,30 @@ def build_parser() -> argparse.ArgumentParser:
         "--partial", action="store_true", help="leave out what cannot be used, and name it"
     )
     logs.add_argument("--out", type=Path, metavar="DIR", help="write tables and results there")
-    logs.set_defaults(run=import_authors_logs)
-    add_profile_parser(commands)
+    logs.set_defaults(run=commands.import_authors_logs)
 
-    timeline = commands.add_parser("timeline", help="draw a step log of the vLLM plugin")
+
+def _add_timeline(parsers: Any) -> None:
+    timeline = parsers.add_parser("timeline", help="draw a step log of the vLLM plugin")
     timeline.add_argument("log", type=Path, metavar="LOG.csv")
     timeline.add_argument("--out", type=Path, metavar="FILE", help="default: LOG.png")
-    timeline.set_defaults(run=draw_timeline)
+    timeline.set_defaults(run=commands.draw_timeline)
 
+
+def _add_outputs(parsers: Any) -> None:
     for kind, text in (("figure", "draw a figure"), ("table", "build a table")):
-        output = commands.add_parser(kind, help=f"{text} from results/")
+        output = parsers.add_parser(kind, help=f"{text} from results/")
         output.add_argument(
             "name",
             help=f"such as {'fig04_latency_vs_burst' if kind == 'figure' else 'table09_primary'}",
         )
         _add_measured(output)
-        output.set_defaults(run=build_output, kind=kind)
-    claims = commands.add_parser("claims", help="give a verdict on every claim of the paper")
+        output.set_defaults(run=commands.build_output, kind=kind)
+    claims = parsers.add_parser("claims", help="give a verdict on every claim of the paper")
     _add_measured(claims)
-    claims.set_defaults(run=build_output, kind="claims", name="claims")
-    report = commands.add_parser("report", help="write report.html from figures/ and tables/")
-    report.set_defaults(run=build_output, kind="report", name="report")
-    return parser
+    claims.set_defaults(run=commands.build_output, kind="claims", name="claims")
+    report = parsers.add_parser("report", help="write report.html from figures/ and tables/")
+    report.set_defaults(run=commands.build_output, kind="report", name="report")
 
 
 def _add_vllm_python(parser: argparse.ArgumentParser) -> None:
@@ -172,192 +196,6 @@ def _add_measured(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
 
 
-def run_by_hand(args: argparse.Namespace) -> None:
-    """Simulate the runs that the overrides select and print one line per run."""
-    import pandas as pd
-
-    from ppas.metrics import run_metrics
-    from ppas.results import records, write_frame
-    from ppas.runs import enumerate_runs
-    from ppas.simulator.runner import simulate_run
-
-    config = load(args.overrides)
-    _require_simulator(config)
-    frames = []
-    for run in enumerate_runs(config):
-        outcome = simulate_run(config, run)
-        frames.append(records(config, [(run, outcome.records)], config.cost_model.source))
-        if args.save:
-            write_frame(frames[-1], args.save / f"{run.run_id}.parquet")
-    metrics = run_metrics(pd.concat(frames))
-    columns = ["scheduler", "burst_rate", "seed", "n_requests", "e2e_mean_s", "e2e_p95_s",
-               "ttft_mean_s", "tpot_mean_s", "makespan_s", "source"]  # fmt: skip
-    print(metrics[columns].to_string(index=False, float_format=lambda value: f"{value:.4g}"))
-    if args.save:
-        print(f"records: {len(frames)} files in {args.save}")
-
-
-def simulate_experiment(args: argparse.Namespace) -> None:
-    """Simulate an experiment's missing runs into the results folder."""
-    from tqdm import tqdm
-
-    from ppas.results import default_root
-    from ppas.results import simulate_experiment as simulate
-    from ppas.runs import experiment_digest
-
-    config = load(args.overrides)
-    _require_simulator(config)
-    _require_digest(config, args.digest, experiment_digest(config))
-    new, kept = simulate(
-        config,
-        args.results or default_root(),
-        lambda runs: tqdm(runs, desc=config.experiment, unit="run", disable=None),
-    )
-    print(f"{config.experiment}: {new} runs simulated, {kept} kept")
-
-
-def _require_simulator(config: "Config") -> None:
-    if config.backend.name != "simulator":
-        raise ConfigError(
-            f"command line: backend: this command simulates; for backend={config.backend.name} "
-            "use ppas measure"
-        )
-
-
-def _require_digest(config: "Config", planned: str | None, digest: str) -> None:
-    if planned and planned != digest:
-        raise ConfigError(
-            f"conf/experiment/{config.experiment}.yaml: configuration changed since the workflow "
-            "was planned; run the same command again"
-        )
-
-
-def measure_experiment(args: argparse.Namespace) -> None:
-    """Measure an experiment's missing runs, one server session per scheduler."""
-    from ppas.measured import session_digest, stores
-    from ppas.results import default_root
-    from ppas.serving import host
-    from ppas.serving.session import measure_store
-
-    config = load([*args.overrides, "backend=vllm"])
-    python = host.require_python(config.hardware, args.vllm_python)
-    if config.log_steps:
-        raise ConfigError(
-            f"conf/experiment/{config.experiment}.yaml: log_steps: a server's steps are not "
-            "published yet; see docs/plugin.md for its own step log, or add log_steps=false"
-        )
-    signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(EXIT_SIGNAL + number))
-    wanted = stores(config, args.results or default_root())
-    if args.scheduler and args.scheduler not in config.schedulers:
-        raise ConfigError(f"--scheduler: no {args.scheduler}; {', '.join(config.schedulers)}")
-    for store, runs in wanted.items():
-        if args.scheduler in (None, store.slug):
-            _require_digest(config, args.digest, session_digest(runs))
-            measure_store(config, store, runs, python)
-
-
-def calibrate_pair(args: argparse.Namespace) -> None:
-    """Fit cost models to published rows, or one to measured probes; written to conf/cost_model."""
-    if not args.probes:
-        from ppas.simulator.calibration import calibrate
-
-        for pair in args.given:
-            print(calibrate(pair))
-        return
-    from tqdm import tqdm
-
-    from ppas.config import CONF, pair_name
-    from ppas.serving import host
-    from ppas.serving.probing import calibrate_measured
-    from ppas.serving.server import ServerDied
-
-    config = load(args.given)
-    python = host.require_python(config.hardware, args.vllm_python)
-    out = args.out or CONF / "cost_model" / f"{pair_name(config)}.yaml"
-    progress = partial(tqdm, desc="probes", disable=None)
-    try:
-        print(calibrate_measured(config, python, out, progress))
-    except (ValueError, ServerDied) as error:
-        raise MeasuringFailed(f"calibrate --probes: {error}") from None
-
-
-def build_output(args: argparse.Namespace) -> None:
-    """Build one figure or table, the claims or the report from the results folder."""
-    from ppas.config import ROOT
-    from ppas.paper import outputs
-    from ppas.paper.study import Study
-
-    measured = {Path(folder).name: folder for folder in getattr(args, "measured", ())}
-    study = Study(ROOT / "results", ROOT / "data" / "published", measured=measured)
-    if args.kind == "figure":
-        outputs.build_figure(args.name, study, ROOT / "figures")
-    elif args.kind == "table":
-        outputs.build_table(args.name, study, ROOT / "tables")
-    elif args.kind == "report":
-        outputs.build_report(ROOT / "figures", ROOT / "tables", ROOT / "report.html")
-    else:
-        outputs.build_claims(study, ROOT / "tables")
-
-
-def check_before_serving(args: argparse.Namespace) -> None:
-    """Print one line per check; exit status 1 if one found a problem."""
-    from ppas.serving import doctor
-    from ppas.serving.doctor.finding import PROBLEM
-
-    try:
-        findings = doctor.examine(args.command, args.gpu_memory_gib)
-    except doctor.UsageError as error:
-        raise ConfigError(str(error)) from None
-    print(*findings, sep="\n")
-    if any(finding.level == PROBLEM for finding in findings):
-        sys.exit(1)
-
-
-def import_authors_logs(args: argparse.Namespace) -> None:
-    """Print what the logs reproduce of the paper; with ``--out`` also write it."""
-    from ppas.authors_logs import import_logs, write_results
-    from ppas.authors_logs.recomputed import LoggedStudy, doubts, report, tables
-    from ppas.config import ROOT
-    from ppas.paper.tables.render import to_csv
-
-    imported = import_logs(args.files, args.hardware or AUTHORS_GPU, args.name)
-    problems = imported.problems
-    if problems and (not args.partial or imported.runs.empty):
-        more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
-        hint = "nothing is left" if args.partial else "or leave out such runs with --partial"
-        raise ConfigError(f"{problems[0]}{more}; {hint}")
-    study = LoggedStudy(imported, ROOT / "data" / "published")
-    doubted = doubts(study)
-    if doubted and args.hardware is None:
-        raise ConfigError(doubted[0])
-    made, lacking = tables(study)
-    print(report(study, made, lacking))
-    for line in [*(f"left out: {problem}" for problem in problems), *doubted]:
-        print(f"ppas: {line}", file=sys.stderr)
-    if args.out:
-        try:
-            write_results(imported, args.out)
-            for name, rows in made.items():
-                path = args.out / f"{name}.csv"
-                path.write_text(to_csv(rows), encoding="utf-8", newline="\n")
-        except OSError as error:
-            raise ConfigError(f"--out {args.out}: {error.strerror}; pass a folder") from None
-        print(f"\n{len(made)} tables, and the runs behind them: {args.out}")
-
-
-def draw_timeline(args: argparse.Namespace) -> None:
-    """Draw a plugin's step log and name the file."""
-    from ppas.paper.figures import style, timeline
-
-    out = args.out or args.log.with_suffix(".png")
-    try:
-        with style.theme():
-            timeline.measured(args.log).savefig(out, bbox_inches="tight")
-    except (OSError, ValueError) as error:
-        raise ConfigError(str(error)) from None
-    print(out)
-
-
 def main(argv: Sequence[str] | None = None) -> None:
     """Run the command; bad input ends with one line and exit status 2, a failure with 1."""
     args = build_parser().parse_args(argv)
@@ -371,7 +209,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         sys.exit(EXIT_FAILED)
     except KeyboardInterrupt:
         print("ppas: interrupted; the same command goes on from here", file=sys.stderr)
-        sys.exit(EXIT_SIGNAL + signal.SIGINT)
+        sys.exit(commands.EXIT_SIGNAL + signal.SIGINT)
 
 
 if __name__ == "__main__":

@@ -50,7 +50,7 @@ class Store:
 
     @property
     def logs(self) -> Path:
-        """Where a session's server writes what it says and what it is started from."""
+        """Where servers' logs are kept, and the models that they are started from."""
         return self.root / JOURNAL / self.hardware / self.experiment / self.slug
 
     @property
@@ -92,7 +92,7 @@ class Store:
         write_json(facts, self.sessions / f"{name}.json")
 
     def publish(self, config: Config, runs: Sequence[Run]) -> None:
-        """Write the records and the provenance of all runs, then drop the journal.
+        """Write the records and the provenance of all runs, then drop the journal but the logs.
 
         Raises:
             ValueError: a run is missing.
@@ -112,7 +112,8 @@ class Store:
             "sessions": {name: sessions[name] for name in sorted(used)},
         }
         write_json(provenance, self.provenance_path)
-        shutil.rmtree(self.logs, ignore_errors=True)
+        for folder in (self.runs, self.sessions):
+            shutil.rmtree(folder, ignore_errors=True)
 
     def _unpublish(self, runs: Iterable[Run]) -> None:
         """Copy what was published into the journal: a kill while publishing loses nothing."""

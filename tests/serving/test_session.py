@@ -83,7 +83,7 @@ class Bench:
         }
         assert frame["error"].isna().all() and frame["e2e_s"].gt(0).all()
         assert set(frame["source"]) == {"measured"}
-        assert not self.store.logs.exists()
+        assert not self.store.runs.exists() and not self.store.sessions.exists()
 
     def check_servers_gone(self) -> None:
         deadline = time.monotonic() + 5
@@ -107,7 +107,8 @@ def test_one_server_measures_all_runs(bench):
     bench.check_servers_gone()
     assert len(bench.runs) == RUNS
     provenance = json.loads(bench.store.provenance_path.read_text())
-    (facts,) = provenance["sessions"].values()
+    ((name, facts),) = provenance["sessions"].items()
+    assert (bench.store.logs / f"{name}.log").exists()
     assert facts["kv_cache"] == {"block_size": "16", "num_gpu_blocks": "1000"}
     assert facts["versions"]["python"] and facts["commit"]
     assert facts["flags"][facts["flags"].index("--max-num-batched-tokens") + 1] == "2048"

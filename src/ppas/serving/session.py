@@ -93,7 +93,7 @@ class Session:
         client: ClientProcess,
     ) -> None:
         """Start a server and work through ``left``; what is done leaves the queue."""
-        serving = Serving(self, len(self.servers) + 1, client)
+        serving = Serving(self, client)
         self.servers.append(serving)
         attempts: Counter[str] = Counter()
         with serving.started(device):
@@ -115,11 +115,11 @@ class Session:
 class Serving:
     """One server's part of a session, and where its time goes."""
 
-    def __init__(self, session: Session, number: int, client: ClientProcess) -> None:
+    def __init__(self, session: Session, client: ClientProcess) -> None:
         self.session, self.client = session, client
         self.config, self.store = session.config, session.store
         self.id = f"{time.strftime('%Y%m%dT%H%M%SZ', time.gmtime())}-{uuid4().hex[:6]}"
-        self.log = self.store.logs / f"server{number}.log"
+        self.log = self.store.logs / f"{self.id}.log"
         self.server: Server
         self.facts: dict[str, Any] = {}
         self.seconds: Counter[str] = Counter()  # by phase

@@ -17,6 +17,7 @@ NEEDS_PACKAGES = [
     "test_host.py",
     "test_launch.py",
     "test_probing.py",
+    "test_provenance.py",
     "test_real_session.py",
     "test_session.py",
     "test_stream.py",

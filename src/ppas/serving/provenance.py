@@ -38,12 +38,17 @@ def provenance(
         "started_at": datetime.now(UTC).isoformat(timespec="seconds"),
         "versions": {"ppas": __version__} | server_versions(python),
         "commit": commit(ROOT),
-        "flags": list(command[1:]),
-        "environment": dict(environment),
+        "flags": [portable(word) for word in command[1:]],
+        "environment": {k: portable(v) for k, v in environment.items() if k != "PYTHONPATH"},
         "kv_cache": cache_config(metrics),
-        "host": {"cpu": cpu_name(), "cores": os.cpu_count(), "system": platform.platform()},
+        "host": {"cpu": cpu_name(), "cores": os.cpu_count(), "system": platform.system()},
         "gpu": gpu_state(environment.get("CUDA_VISIBLE_DEVICES")),
     }
+
+
+def portable(text: str) -> str:
+    """A text in which this checkout's files are named from its root."""
+    return text.replace(f"{ROOT}{os.sep}", "")
 
 
 def server_versions(python: Path) -> dict[str, str]:

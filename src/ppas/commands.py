@@ -91,6 +91,8 @@ def measure_experiment(args: argparse.Namespace) -> None:
             f"conf/experiment/{config.experiment}.yaml: log_steps: a server's steps are not "
             "published yet; see docs/plugin.md for its own step log, or add log_steps=false"
         )
+    # Also where a shell started this in the background, with interrupts ignored.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(EXIT_SIGNAL + number))
     wanted = stores(config, args.results or default_root())
     if args.scheduler and args.scheduler not in config.schedulers:

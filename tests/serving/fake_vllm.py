@@ -5,8 +5,9 @@ server stands in a JSON file beside it, read anew at each request:
 
     {"die": [7], "script": {"9": "early_end"}, "hits": 16, "stuck": 1}
 
-dies with its 7th request, answers the 9th as that script of the stub, reports so many prefix-cache
-hits per request, and keeps so many requests in its engine. Requests are counted over all starts.
+dies with its 7th request, answers the 9th as that script of the stub (all others as `default`),
+reports so many prefix-cache hits per request, and keeps so many requests in its engine. Requests
+are counted over all starts.
 """
 
 import json
@@ -94,7 +95,9 @@ class FakeServer:
         self.hits += faults.get("hits", 0)
         # The stub writes to the socket itself; it needs no more than this of a stream's writer.
         writer = SimpleNamespace(write=request.transport.write, transport=request.transport)
-        script = SCRIPTS[faults.get("script", {}).get(str(number), "at_once")]
+        script = SCRIPTS[
+            faults.get("script", {}).get(str(number), faults.get("default", "at_once"))
+        ]
         response = Response(content, writer)
         response.more_headers = "Connection: close\r\n"
         await script(response)

@@ -181,6 +181,7 @@ def metronome(tmp_path):
 
 def vllm_bench(server: Server, folder: Path) -> pd.Series:
     """vLLM's own client on an evenly spaced trace: mean TTFT and time to the last token."""
+    launch.model_source(load(OVERRIDES).model, folder)
     write_tokenizer(folder)
     trace = folder / "trace.jsonl"
     rows = [{"t": GAP_S * i, "in": PROMPT, "out": OUTPUT, "ids": [i]} for i in range(REQUESTS)]

@@ -154,8 +154,8 @@ def test_step_log_says_what_a_step_asks_of_the_gpu(tmp_path):
 
 def test_without_a_log_no_request_is_looked_at_for_it():
     plugin = Plugin(PPAS)
-    plugin.scheduled = {"unknown to requests": 1}
-    plugin.schedule()
+    plugin.scheduled = {"unknown to requests": 1}  # looking it up would raise
+    assert plugin.schedule().num_scheduled_tokens == plugin.scheduled
 
 
 def test_counters_leave_idle_time_out(tmp_path, monkeypatch):
